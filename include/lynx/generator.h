@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the gateway needs of the cluster behind it. Implemented by src/rpc over gRPC.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lynx/engine_stats.h"
+#include "lynx/model_config.h"
+#include "lynx/request.h"
+
+namespace lynx {
+
+// One running request. Destroying it cancels the request on every leg.
+class Generation {
+ public:
+  virtual ~Generation() = default;
+};
+
+struct DaemonState {
+  std::string name;  // "decode0"
+  std::string role;  // "prefill", "decode", "colocated"
+  std::string address;
+  bool healthy = false;        // answers, and is ready
+  bool stuck = false;          // work waits and nothing has progressed for the watchdog's time
+  std::string detail;          // why not
+  EngineStats stats;           // of the last poll
+};
+
+struct ModelCard {
+  std::string name;            // served name given by the daemons' file
+  int max_model_len = 0;
+  int vocab_size = 0;
+  std::vector<TokenId> eos_ids;
+};
+
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  // A decode daemon is connected, its model is loaded and, unless colocated, so is one prefill's.
+  virtual bool ready() const = 0;
+  virtual std::vector<DaemonState> daemons() const = 0;
+  // Sends the request to a decode daemon. `sink` is called from any thread, one call at a time, in
+  // order; the last call has finished(). A daemon lost before the first token is replaced by
+  // another once; afterwards the sink gets kUnavailable. `decode_name` (out) is for the log.
+  virtual std::unique_ptr<Generation> Generate(Request request,
+                                               std::function<void(EngineOutput)> sink) = 0;
+};
+
+}  // namespace lynx

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where every number of the KV cache lies.
+//
+// The pool is an array of blocks; a block holds 64 consecutive tokens of one sequence for all
+// layers, both kinds and all KV heads, as *tiles*:
+//
+//   pool   [num_blocks][num_layers][2 (key, value)][num_kv_heads] tile
+//   tile   key:   [head_dim][64]   one row of 64 tokens per channel (after RoPE)
+//          value: [64][head_dim]   one row of channels per token
+//
+// so that in both a vector of 16 lanes is 16 consecutive elements: tokens for keys, channels for
+// values. Elements are BF16, the truth of the cache; `--compute f32` keeps float32 instead.
+#pragma once
+
+#include <cstddef>
+
+#include "lynx/types.h"
+
+namespace lynx {
+
+enum class KvDtype : uint8_t { kBf16 = 0, kF32 = 1 };
+
+struct KvLayout {
+  int num_layers = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  KvDtype dtype = KvDtype::kBf16;
+
+  size_t element_bytes() const { return dtype == KvDtype::kBf16 ? 2 : 4; }
+  size_t tile_elements() const { return size_t{kBlockSize} * head_dim; }
+  size_t tile_bytes() const { return tile_elements() * element_bytes(); }
+  size_t block_bytes() const { return tile_bytes() * num_kv_heads * 2 * num_layers; }
+  // Byte offset of a tile inside its block.
+  size_t tile_offset(int layer, KvKind kind, int head) const {
+    return ((size_t(layer) * 2 + size_t(kind)) * num_kv_heads + head) * tile_bytes();
+  }
+  bool operator==(const KvLayout&) const = default;
+};
+
+// A view of the whole pool. The memory belongs to the KV cache (src/kv/kv_cache.h) and lives as
+// long as the daemon. Slots never written hold zeros, so every slot is always a finite number.
+struct KvPoolView {
+  std::byte* base = nullptr;  // [num_blocks][block_bytes], 64-byte aligned
+  KvLayout layout;
+  int num_blocks = 0;
+
+  std::byte* tile(BlockId block, int layer, KvKind kind, int head) const {
+    return base + size_t(block) * layout.block_bytes() + layout.tile_offset(layer, kind, head);
+  }
+};
+
+}  // namespace lynx

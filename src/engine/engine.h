@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one loop over sequences, for all three roles. See engine.cc for the life cycle.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/remote_prefill.h"
+#include "handoff/kv_receiver.h"
+#include "handoff/kv_sender.h"
+#include "lynx/backend.h"
+#include "lynx/engine_stats.h"
+#include "lynx/request.h"
+
+namespace lynx {
+
+class Model;
+
+enum class Role : uint8_t { kColocated, kPrefill, kDecode };
+
+struct EngineOptions {
+  Role role = Role::kColocated;
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 512;  // token budget of a step, also the prefill chunk
+  int max_model_len = 0;             // 0 = the model's
+  int num_kv_blocks = 0;
+  int max_waiting = 256;             // more: kResourceExhausted
+  bool enable_prefix_caching = true;
+  bool speculation = true;
+  int max_draft_tokens = 64;
+  double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below
+  int max_local_prefill_length = 128;  // decode role: shorter (uncached) prompts stay here
+  int max_prefill_attempts = 3;        // decode role: then the request fails
+};
+
+// A prefill-only request: compute the prompt, sample token 1, hand the KV over.
+struct PrefillJob {
+  RemotePrefillRequest request;
+  int64_t arrival_ns = 0;
+};
+
+using OutputSink = std::function<void(EngineOutput)>;           // engine thread
+using PrefillSink = std::function<void(RemotePrefillEvent)>;    // engine thread
+
+class Engine {
+ public:
+  // The role's peers are null where the role has none: sender for kPrefill; receiver and remote
+  // for kDecode (receiver_address is what prefill daemons connect to). The factories get the
+  // pool and the engine's wake function.
+  struct Peers {
+    std::function<std::unique_ptr<KvSender>(KvPoolView, std::function<void()> wake)> make_sender;
+    std::function<std::unique_ptr<KvReceiver>(KvPoolView, std::function<void()> wake)> make_receiver;
+    RemotePrefill* remote = nullptr;
+    std::string receiver_address;
+  };
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, Model& model,
+                                                        Backend& backend, Peers peers);
+  virtual ~Engine() = default;
+
+  // Any thread. Validated by the caller; refusals (queue full, too long) come through the sink.
+  virtual void Submit(Request request, OutputSink sink) = 0;
+  virtual void SubmitPrefill(PrefillJob job, PrefillSink sink) = 0;
+  virtual void Cancel(std::string request_id) = 0;         // Submit's
+  virtual void CancelPrefill(AttemptId attempt) = 0;       // SubmitPrefill's
+  virtual EngineStats stats() const = 0;
+
+  // One step by hand (tests): true when something was done. Not together with Run.
+  virtual bool Step() = 0;
+  // The loop, until Stop. Sleeps when there is nothing to do.
+  virtual void Run() = 0;
+  // Refuses new requests (kUnavailable). drain: lets running ones and outgoing transfers finish.
+  virtual void Stop(bool drain) = 0;
+};
+
+}  // namespace lynx

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decode side of a hand-off: decides which posted chunk moves when (over all senders), knows
+// what has landed, and decodes stages into KV blocks.
+//
+// Life of one attempt:
+//   1. Begin           blocks are reserved by the engine; the receiver now accepts chunks of it
+//   2. chunks land     ordered by class (anchor < residual < exact), inside a class shortest
+//                      remaining first with ageing, at most `window_bytes` outstanding in all
+//   3. kAnchorLanded   every stage-0 byte is here and decoded into the blocks: drafting may start
+//   4. kResidualLanded, kTargetLanded   all bytes of stage 1 / of the last stage are here, held aside
+//   5. Refine          the engine no longer reads the blocks: the receiver decodes the full prefix
+//                      of planes into them on its codec thread
+//   6. kRefined        the blocks hold the target; the sender has its ack; the attempt is over
+// A plan with one stage goes from chunks to kRefined without 3 to 5.
+// kFailed and kCancelled are terminal: after them nothing writes into the blocks.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lynx/codec.h"
+#include "lynx/kv_layout.h"
+#include "lynx/status.h"
+#include "lynx/transport.h"
+
+namespace lynx {
+
+struct ReceiveJob {
+  AttemptId attempt;
+  int first_token = 0;  // multiple of 64
+  int num_tokens = 0;
+  std::vector<BlockId> block_table;
+};
+
+struct ReceiveEvent {
+  enum class Kind : uint8_t {
+    kAnchorLanded, kResidualLanded, kTargetLanded, kRefined, kFailed, kCancelled
+  };
+  AttemptId attempt;
+  Kind kind = Kind::kAnchorLanded;
+  absl::Status error;
+  int64_t at_ns = 0;                 // monotonic
+  std::vector<int64_t> stage_bytes;  // received so far, per stage
+};
+
+struct ReceiverStats {  // cumulative, for /metrics
+  int64_t bytes[3] = {0, 0, 0};  // by class
+  int64_t chunks = 0, nacks = 0, checksum_errors = 0;
+  int64_t transfers_in_flight = 0, bytes_in_flight = 0;
+};
+
+class KvReceiver {
+ public:
+  struct Options {
+    size_t window_bytes = 4 << 20;     // outstanding pulls over all senders
+    bool adapt_window = true;          // to the measured rate: BDP + 8 ms of it
+    int transfer_timeout_ms = 45000;   // without any byte of an attempt: kFailed
+  };
+  // wake is called from any thread when Poll has something to say.
+  static std::unique_ptr<KvReceiver> Create(const Options& options, const Codec& codec,
+                                            SendPlan plan, KvPoolView pool, Transport& transport,
+                                            std::function<void()> wake);
+  virtual ~KvReceiver() = default;
+
+  // Public methods are called from the engine thread.
+  virtual absl::Status Begin(const ReceiveJob& job) = 0;
+  virtual void Refine(AttemptId attempt) = 0;
+  // A sequence is stalled on this attempt: its later stages move with the anchors.
+  virtual void Promote(AttemptId attempt) = 0;
+  // Ends with kCancelled once no pull or decode can touch the blocks any more.
+  virtual void Cancel(AttemptId attempt) = 0;
+  virtual std::vector<ReceiveEvent> Poll() = 0;
+  virtual ReceiverStats stats() const = 0;  // any thread
+};
+
+}  // namespace lynx

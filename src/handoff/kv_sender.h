@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefill side of a hand-off: encodes finished pages into stages and posts them.
+//
+// Life of one attempt:
+//   1. Begin     the decode daemon's Start was accepted; blocks are pinned for the transfer
+//   2. Computed  called by the engine after each layer of each step: the KV of a token range of a
+//                layer is final. Whole pages (and the last, partial one) are encoded on the
+//                sender's own thread and posted at once: layers in order, anchors first.
+//   3. the receiver pulls what it wants, in its order, and acknowledges the whole attempt
+//   4. kDelivered (or kFailed) is polled by the engine, which then releases the transfer's pin
+// Posted chunks per attempt are bounded: all anchors, at most 32 chunks of the later stages.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lynx/codec.h"
+#include "lynx/kv_layout.h"
+#include "lynx/status.h"
+#include "lynx/transport.h"
+
+namespace lynx {
+
+struct SendJob {
+  AttemptId attempt;
+  std::string receiver_address;    // Transport::address() of the decode daemon
+  int first_token = 0;             // multiple of 64: the receiver has everything before
+  int num_tokens = 0;              // of the whole prompt
+  std::vector<BlockId> block_table;  // blocks of tokens 0 .. num_tokens - 1
+};
+
+struct SendEvent {
+  enum class Kind : uint8_t { kDelivered, kFailed };
+  AttemptId attempt;
+  Kind kind = Kind::kDelivered;
+  absl::Status error;
+};
+
+// Public methods are called from the engine thread, except where said.
+class KvSender {
+ public:
+  struct Options {
+    int max_posted_chunks = 32;  // of later stages, per attempt
+    int lease_ms = 30000;        // an attempt not acknowledged or renewed for this long fails
+  };
+  // wake is called from any thread when Poll has something to say.
+  static std::unique_ptr<KvSender> Create(const Options& options, const Codec& codec, SendPlan plan,
+                                          KvPoolView pool, Transport& transport,
+                                          std::function<void()> wake);
+  virtual ~KvSender() = default;
+
+  virtual absl::Status Begin(const SendJob& job) = 0;
+  // Tokens [0, num_computed) of this layer are in the pool and will not change.
+  virtual void Computed(AttemptId attempt, int layer, int num_computed) = 0;
+  // Stops posting; the attempt ends with kFailed(kCancelled) once no byte of its blocks is in use.
+  virtual void Cancel(AttemptId attempt) = 0;
+  virtual std::vector<SendEvent> Poll() = 0;
+  virtual int num_attempts() const = 0;
+};
+
+}  // namespace lynx

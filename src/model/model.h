@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decoder-only transformer: weights and the one forward pass that every row goes through.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lynx/backend.h"
+#include "lynx/model_config.h"
+#include "lynx/status.h"
+
+namespace lynx {
+
+// A ragged batch: rows of several sequences, in row groups.
+struct ForwardBatch {
+  std::span<const TokenId> tokens;      // [rows]
+  std::span<const int32_t> positions;   // [rows]
+  std::span<const RowGroup> groups;
+  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+};
+
+struct LoadProgress {
+  int64_t bytes_done = 0, bytes_total = 0;
+};
+
+class Model {
+ public:
+  // path: a GGUF file or a Hugging Face directory. The back-end outlives the model.
+  // max_rows: the largest batch Forward will see (activation buffers are allocated once).
+  static absl::StatusOr<std::unique_ptr<Model>> Load(
+      const std::string& path, Backend& backend, int max_rows,
+      std::function<void(const LoadProgress&)> progress = nullptr);
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual KvLayout kv_layout() const = 0;      // dtype follows the back-end's compute
+  virtual uint64_t hash() const = 0;           // of config and weights, for the handshake
+  virtual size_t weight_bytes() const = 0;     // read by one decode step
+
+  // Writes K and V of every row into the pool and the logits of logit_rows into
+  // logits[logit_rows.size(), vocab_size]. after_layer(l) is called when layer l has written all
+  // its KV.
+  virtual void Forward(const ForwardBatch& batch, const KvPoolView& pool, float* logits,
+                       const std::function<void(int layer)>& after_layer = nullptr) = 0;
+};
+
+}  // namespace lynx

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text <-> token ids.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lynx/status.h"
+#include "lynx/types.h"
+
+namespace lynx {
+
+struct EncodeOptions {
+  bool add_special_tokens = true;   // BOS (and EOS) as the model's post-processor says
+  bool parse_special_tokens = true;  // false: the text of a special token is ordinary text
+};
+
+// Immutable; any thread.
+class Tokenizer {
+ public:
+  // A Hugging Face directory (tokenizer.json), a tokenizer.json itself, or a GGUF file.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
+  virtual ~Tokenizer() = default;
+
+  // Never fails: bytes that the vocabulary cannot express are dropped, as Hugging Face does.
+  virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const = 0;
+  // All at once, invalid UTF-8 shown as U+FFFD.
+  virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
+  // The exact bytes of one token as it stands inside a text (special tokens: their text).
+  virtual std::string_view TokenBytes(TokenId id) const = 0;
+  // The vocabulary's spelling, e.g. "Ġthe" or "▁the".
+  virtual std::string_view TokenText(TokenId id) const = 0;
+  virtual bool IsSpecial(TokenId id) const = 0;
+  virtual int vocab_size() const = 0;
+  virtual TokenId bos_id() const = 0;  // -1 if none
+  virtual TokenId eos_id() const = 0;  // -1 if none
+  virtual std::string bos_token() const = 0;
+  virtual std::string eos_token() const = 0;
+};
+
+// Turns a growing list of ids into text: never half a character, never a byte twice; joined with
+// Flush, the pieces equal Decode of all ids. One object per output stream, one thread.
+class Detokenizer {
+ public:
+  static std::unique_ptr<Detokenizer> Create(const Tokenizer& tokenizer, bool skip_special_tokens);
+  virtual ~Detokenizer() = default;
+  virtual std::string Push(TokenId id) = 0;  // the text that has become complete, maybe ""
+  virtual std::string Flush() = 0;           // an incomplete tail as U+FFFD
+};
+
+}  // namespace lynx

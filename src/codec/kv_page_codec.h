@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages of the KV pool as the byte strings that travel: one per stage of the send plan.
+//
+// A page here is up to 256 tokens of one layer with both kinds and all KV heads. Its stage s holds,
+// in this order:
+//
+//   for kind in (key, value), for head in 0 .. num_kv_heads - 1,
+//     for each plane p of the stage (stage_begin(s) <= p < stage_end(s)):
+//       u32 length (little-endian), then the plane's bytes
+//   only in the last stage, only if the pool is float32 and the plan ends lossless:
+//     for kind, for head: u16 [num_tokens][head_dim], the low halves, little-endian, token by token
+//
+// A float32 pool is coded as its upper halves, which are BF16 patterns; the lower halves travel raw
+// at the very end and read as 0 until then. So a lossless plan gives back every bit of either pool.
+//
+// Multi-plane codecs are told which tokens to protect: the first kNumSinkTokens of the sequence and
+// its last kNumRecentTokens.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lynx/codec.h"
+#include "lynx/kv_layout.h"
+#include "lynx/status.h"
+
+namespace lynx {
+
+struct KvPage {
+  int layer = 0;
+  int first_token = 0;              // position of the page's first token; multiple of 64
+  int num_tokens = 0;               // 1 .. kPageTokens
+  const BlockId* blocks = nullptr;  // the page's blocks: ceil(num_tokens / 64)
+  int num_sequence_tokens = 0;      // of the whole prompt: says where the recent tokens begin
+};
+
+// Immutable after creation; every method may be called from any thread. The codec outlives it.
+class KvPageCodec {
+ public:
+  // kInvalidArgument when the codec cannot hold this head_dim, kFailedPrecondition when the plan
+  // does not fit the codec and the layout.
+  static absl::StatusOr<std::unique_ptr<KvPageCodec>> Create(const Codec& codec,
+                                                             const SendPlan& plan,
+                                                             const KvLayout& layout);
+
+  int num_stages() const { return plan_.num_stages(); }
+
+  // Replaces stages[s] by the bytes of stage s. stages.size() == num_stages().
+  void EncodePage(const KvPoolView& pool, const KvPage& page,
+                  std::span<std::vector<std::byte>> stages) const;
+
+  // Decodes a non-empty prefix of the stages into the page's tokens; other slots of the blocks are
+  // left alone. kDataLoss names stage, kind and head when the bytes are not those of such a page;
+  // the page's slots then hold unspecified finite numbers. Safe for arbitrary bytes.
+  absl::Status DecodePage(const KvPage& page,
+                          std::span<const std::span<const std::byte>> stage_prefix,
+                          const KvPoolView& pool) const;
+
+  // A stage of this page is never longer; a peer that announces more is refused.
+  size_t MaxStageBytes(const KvPage& page, int stage) const;
+
+ private:
+  KvPageCodec(const Codec& codec, const SendPlan& plan, const KvLayout& layout);
+
+  PageShape Shape(const KvPage& page, KvKind kind) const;
+  bool HasLowHalves(int stage) const;
+
+  const Codec& codec_;
+  SendPlan plan_;
+  KvLayout layout_;
+  bool lossless_ = false;  // all planes of a lossless codec are in the plan
+};
+
+}  // namespace lynx

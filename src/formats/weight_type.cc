@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/weight_type.h"
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+
+namespace lynx {
+namespace {
+
+struct TypeRow {
+  WeightType type;
+  uint32_t ggml;  // enum ggml_type
+  const char* name;
+  BlockShape block;
+};
+
+// Block sizes: ggml/src/ggml-common.h.
+constexpr std::array<TypeRow, 11> kTypes = {{
+    {WeightType::kF32, 0, "F32", {1, 4}},
+    {WeightType::kF16, 1, "F16", {1, 2}},
+    {WeightType::kBf16, 30, "BF16", {1, 2}},
+    {WeightType::kQ4_0, 2, "Q4_0", {32, 18}},
+    {WeightType::kQ4_1, 3, "Q4_1", {32, 20}},
+    {WeightType::kQ5_0, 6, "Q5_0", {32, 22}},
+    {WeightType::kQ5_1, 7, "Q5_1", {32, 24}},
+    {WeightType::kQ8_0, 8, "Q8_0", {32, 34}},
+    {WeightType::kQ4_K, 12, "Q4_K", {256, 144}},
+    {WeightType::kQ5_K, 13, "Q5_K", {256, 176}},
+    {WeightType::kQ6_K, 14, "Q6_K", {256, 210}},
+}};
+
+// Types that ggml defines and Lynx does not read.
+struct ForeignType {
+  uint32_t ggml;
+  const char* name;
+};
+constexpr std::array<ForeignType, 22> kForeignTypes = {{
+    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+    {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
+    {24, "I8"},      {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},
+    {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},  {40, "NVFP4"},
+}};
+
+const TypeRow& Row(WeightType type) {
+  for (const TypeRow& row : kTypes) {
+    if (row.type == type) return row;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+const char* WeightTypeName(WeightType type) { return Row(type).name; }
+
+BlockShape WeightBlock(WeightType type) { return Row(type).block; }
+
+std::optional<WeightType> WeightTypeFromGgml(uint32_t number) {
+  for (const TypeRow& row : kTypes) {
+    if (row.ggml == number) return row.type;
+  }
+  return std::nullopt;
+}
+
+std::string GgmlTypeText(uint32_t number) {
+  for (const TypeRow& row : kTypes) {
+    if (row.ggml == number) return absl::StrCat("type ", number, " (", row.name, ")");
+  }
+  for (const ForeignType& foreign : kForeignTypes) {
+    if (foreign.ggml == number) return absl::StrCat("type ", number, " (", foreign.name, ")");
+  }
+  return absl::StrCat("type ", number);
+}
+
+std::optional<WeightType> WeightTypeFromSafetensors(std::string_view dtype) {
+  if (dtype == "F32") return WeightType::kF32;
+  if (dtype == "F16") return WeightType::kF16;
+  if (dtype == "BF16") return WeightType::kBf16;
+  return std::nullopt;
+}
+
+}  // namespace lynx

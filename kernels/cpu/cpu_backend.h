@@ -6,13 +6,11 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/target.h"
 #include "kernels/cpu/thread_pool.h"
 #include "lynx/backend.h"
 
 namespace lynx::cpu {
-
-// kScalar is the meaning; the others give the same bits.
-enum class Target : uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Vnni };
 
 class CpuBackend final : public Backend {
  public:

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one YAML file that describes a cluster: every program reads the same file and finds itself
+// by name. Keys and their comments: configs/cluster.yaml. *Context* servers are prefill daemons,
+// *generation* servers decode daemons (TensorRT-LLM's words); role keys may stand at top level,
+// where both sections inherit them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lynx/status.h"
+
+namespace lynx {
+
+// Keys of context_servers, generation_servers and of the top level.
+struct RoleConfig {
+  int num_instances = 1;
+  std::vector<std::string> urls;  // host:port of each instance's gRPC service
+  int threads = 0;                // 0: the machine's cores
+  int max_num_seqs = 64;
+  int max_num_batched_tokens = 512;
+  int max_queue_size = 256;
+  int64_t kv_memory = 0;          // bytes; 0: enough for four sequences of max_model_len
+  bool enable_block_reuse = true;
+};
+
+struct ClusterConfig {
+  std::string hostname = "127.0.0.1";
+  int port = 8000;
+  std::string model;
+  std::vector<std::string> served_model_name;
+  int max_retries = 1;
+  int max_model_len = 0;  // 0: the model's
+  std::string log_level = "info";
+  std::string compute = "fast";
+  std::string device = "cpu";
+  std::string cpu_target = "auto";
+  std::string chat_template;
+  std::string generation_config = "auto";  // or "vllm": neutral defaults
+  std::string api_key_file;
+  int shutdown_timeout_s = 30;
+  int max_logprobs = 20;
+  int64_t max_body_bytes = 32 << 20;
+  bool colocated = false;  // generation servers prefill by themselves; no context servers
+
+  RoleConfig context;
+  RoleConfig generation;
+
+  struct {
+    std::string codec = "planes";
+    std::string target = "exact";  // or "8bit"
+  } kv;
+  struct {
+    bool enabled = true;
+    int max_draft_tokens = 64;
+    double min_draft_survival = 0.05;
+  } speculation;
+  struct {
+    std::string backend = "UCX";
+    std::string ucx_tls;
+    int kv_transfer_timeout_ms = 45000;
+    int kv_lease_duration_s = 30;
+    int64_t max_inflight_bytes = 4 << 20;
+    bool adapt_window = true;
+    int heartbeat_interval_ms = 250;
+    int suspect_after_ms = 1500;
+  } transceiver;
+  struct {
+    int max_local_prefill_length = 128;
+  } conditional_disagg;
+  int watchdog_s = 30;
+};
+
+// kInvalidArgument "FILE:LINE: KEY: reason" (unknown keys with the nearest known one, duplicates,
+// wrong types, values out of range). Relative paths in the file are made relative to it.
+absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path);
+absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const std::string& file);
+
+// What no single key can tell: urls against num_instances, a model, sensible combinations.
+absl::Status CheckClusterConfig(const ClusterConfig& config);
+
+// The effective configuration in the format that ParseClusterConfig reads.
+std::string ToYaml(const ClusterConfig& config);
+
+// "1.5G", "512K", "64" (bytes). Powers of 1024.
+absl::StatusOr<int64_t> ParseSize(const std::string& text);
+
+// The candidate that needs the fewest edits to become `word`; "" if nothing is near.
+std::string NearestWord(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace lynx

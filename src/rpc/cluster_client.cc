@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// A daemon that is lost in the middle of an answer is replaced by another one: the new request
+// carries the tokens already emitted, and because a token depends on nothing but the tokens before
+// it, its position and the seed, the text goes on exactly as it would have.
+#include "rpc/cluster_client.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/grpcpp.h"
+#include "lynx.grpc.pb.h"
+#include "rpc/channel.h"
+#include "rpc/convert.h"
+#include "rpc/daemon_watch.h"
+#include "spdlog/spdlog.h"
+
+namespace lynx {
+namespace {
+
+using Sink = std::function<void(EngineOutput)>;
+
+// One Generate call to one daemon. Reports each output, then the end of the call.
+class Call final : public grpc::ClientReadReactor<v1::GenerateReply> {
+ public:
+  Call(std::function<void(EngineOutput)> on_output, std::function<void(absl::Status)> on_end)
+      : on_output_(std::move(on_output)), on_end_(std::move(on_end)) {}
+
+  void Start(v1::Decode::Stub& stub, v1::GenerateRequest request) {
+    request_ = std::move(request);
+    stub.async()->Generate(&context_, &request_, this);
+    StartRead(&reply_);
+    StartCall();
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    on_output_(FromProto(reply_));
+    StartRead(&reply_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    auto on_end = std::move(on_end_);
+    on_end(ToStatus(status));  // may destroy this
+  }
+
+ private:
+  grpc::ClientContext context_;
+  v1::GenerateRequest request_;
+  v1::GenerateReply reply_;
+  std::function<void(EngineOutput)> on_output_;
+  std::function<void(absl::Status)> on_end_;
+};
+
+class ClusterClientImpl final : public ClusterClient {
+ public:
+  explicit ClusterClientImpl(const ClusterClientOptions& options)
+      : options_(options), open_(options.decode_addresses.size()) {
+    decode_ = DaemonWatch::Create(options.decode_addresses, /*with_stats=*/true, nullptr);
+    prefill_ = DaemonWatch::Create(options.prefill_addresses, /*with_stats=*/true, nullptr);
+    for (size_t i = 0; i < decode_->size(); ++i) {
+      stubs_.push_back(v1::Decode::NewStub(decode_->channel(i)));
+    }
+  }
+
+  // Generations are gone by now (they are the caller's), but their calls may still be ending.
+  ~ClusterClientImpl() override {
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [&] { return num_calls_ == 0; });
+  }
+
+  bool ready() const override {
+    for (size_t i = 0; i < decode_->size(); ++i) {
+      const WatchedDaemon d = decode_->Get(i);
+      if (d.reachable && d.info.ready()) return true;
+    }
+    return false;
+  }
+
+  std::vector<DaemonState> daemons() const override {
+    std::vector<DaemonState> states;
+    for (const DaemonWatch* watch : {decode_.get(), prefill_.get()}) {
+      for (size_t i = 0; i < watch->size(); ++i) {
+        const WatchedDaemon d = watch->Get(i);
+        DaemonState state;
+        state.role = watch == prefill_.get() ? "prefill"
+                     : d.info.role().empty() ? "decode"
+                                             : d.info.role();
+        state.name = d.info.name().empty() ? d.address : d.info.name();
+        state.address = d.address;
+        state.healthy = d.reachable && d.info.ready();
+        state.stuck = d.reachable && d.stats.stuck();
+        state.detail = d.reachable ? d.info.detail() : d.error;
+        state.stats = FromProto(d.stats);
+        states.push_back(std::move(state));
+      }
+    }
+    return states;
+  }
+
+  std::unique_ptr<Generation> Generate(Request request, Sink sink) override {
+    auto task = std::make_shared<Task>(*this, std::move(request), std::move(sink));
+    task->Try();
+    return std::make_unique<Handle>(std::move(task));
+  }
+
+ private:
+  // One request over all its tries. Shared by the caller's handle and by the call under way.
+  class Task : public std::enable_shared_from_this<Task> {
+   public:
+    Task(ClusterClientImpl& client, Request request, Sink sink)
+        : client_(client), request_(std::move(request)), sink_(std::move(sink)) {}
+
+    void Try() {
+      const auto index = client_.Choose(tried_);
+      if (!index) {
+        Fail(absl::UnavailableError(
+            lost_.empty() ? "no decode daemon is ready" : absl::StrCat("decode daemon lost: ", lost_)));
+        return;
+      }
+      tried_.insert(*index);
+      auto self = shared_from_this();
+      auto call = std::make_shared<Call>(
+          [self](EngineOutput output) { self->OnOutput(std::move(output)); },
+          [self, index = *index](absl::Status status) { self->OnEnd(index, std::move(status)); });
+      {
+        std::lock_guard lock(mutex_);
+        if (cancelled_) {
+          client_.Release(*index);
+          return;
+        }
+        call_ = call;
+      }
+      call->Start(*client_.stubs_[*index], ToProto(request_));
+    }
+
+    void Cancel() {
+      std::lock_guard lock(mutex_);
+      cancelled_ = true;
+      if (call_) call_->Cancel();
+    }
+
+   private:
+    bool cancelled() {
+      std::lock_guard lock(mutex_);
+      return cancelled_;
+    }
+
+    void OnOutput(EngineOutput output) {
+      for (const TokenOutput& token : output.tokens) request_.emitted_ids.push_back(token.id);
+      finished_ = output.finished();
+      if (!cancelled()) sink_(std::move(output));
+    }
+
+    void OnEnd(size_t index, absl::Status status) {
+      std::shared_ptr<Call> ended;
+      {
+        std::lock_guard lock(mutex_);
+        ended = std::move(call_);
+      }
+      if (!finished_ && !cancelled()) {
+        if (status.ok()) status = absl::UnavailableError("the call ended without an answer");
+        Lost(index, status);
+      }
+      client_.Release(index);
+    }
+
+    void Lost(size_t index, const absl::Status& status) {
+      const std::string address = client_.options_.decode_addresses[index];
+      spdlog::warn("request {}: decode daemon {} failed: {}", request_.id, address,
+                   std::string(status.message()));
+      if (!absl::IsUnavailable(status)) {
+        Fail(status);
+        return;
+      }
+      client_.decode_->MarkFailed(index, std::string(status.message()));
+      lost_ = absl::StrCat(address, ": ", status.message());
+      if (num_retries_++ < client_.options_.max_retries) {
+        Try();
+      } else {
+        Fail(absl::UnavailableError(absl::StrCat("decode daemon lost: ", lost_)));
+      }
+    }
+
+    void Fail(absl::Status status) {
+      finished_ = true;
+      if (cancelled()) return;
+      EngineOutput output;
+      output.error = std::move(status);
+      sink_(std::move(output));
+    }
+
+    ClusterClientImpl& client_;
+    Request request_;
+    Sink sink_;
+    std::set<size_t> tried_;
+    std::string lost_;
+    int num_retries_ = 0;
+    bool finished_ = false;
+    std::mutex mutex_;
+    bool cancelled_ = false;
+    std::shared_ptr<Call> call_;
+  };
+
+  class Handle final : public Generation {
+   public:
+    explicit Handle(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+    ~Handle() override { task_->Cancel(); }
+
+   private:
+    std::shared_ptr<Task> task_;
+  };
+
+  // The ready daemon with the fewest open requests that was not tried yet.
+  std::optional<size_t> Choose(const std::set<size_t>& tried) {
+    std::lock_guard lock(mutex_);
+    std::optional<size_t> best;
+    for (size_t k = 0; k < decode_->size(); ++k) {
+      const size_t i = (next_ + k) % decode_->size();
+      if (tried.count(i) > 0) continue;
+      const WatchedDaemon d = decode_->Get(i);
+      if (!d.reachable || !d.info.ready()) continue;
+      if (!best || open_[i] < open_[*best]) best = i;
+    }
+    if (best) {
+      ++open_[*best];
+      ++num_calls_;
+      next_ = *best + 1;
+    }
+    return best;
+  }
+
+  void Release(size_t index) {
+    std::lock_guard lock(mutex_);
+    --open_[index];
+    --num_calls_;
+    ended_.notify_all();
+  }
+
+  const ClusterClientOptions options_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::vector<int> open_;
+  int num_calls_ = 0;
+  size_t next_ = 0;
+  std::unique_ptr<DaemonWatch> decode_;
+  std::unique_ptr<DaemonWatch> prefill_;
+  std::vector<std::unique_ptr<v1::Decode::Stub>> stubs_;
+};
+
+}  // namespace
+
+std::unique_ptr<ClusterClient> ClusterClient::Create(const ClusterClientOptions& options) {
+  return std::make_unique<ClusterClientImpl>(options);
+}
+
+}  // namespace lynx

@@ -138,6 +138,34 @@ void Filters::KeepTopK(int k) {
   CollectSurvivors(threshold);
 }
 
+// Orders ranked_ so that the nucleus comes first, and returns its size: a weighted quickselect,
+// since near-flat distributions have nuclei of tens of thousands of tokens.
+size_t Filters::NucleusSize(double mass, double max) {
+  constexpr size_t kSortBelow = 32;
+  size_t begin = 0, end = ranked_.size();
+  double before = 0;  // probability (times the total) of ranked_[0, begin), all in the nucleus
+  while (end - begin > kSortBelow) {
+    const size_t middle = begin + (end - begin) / 2;
+    std::nth_element(ranked_.begin() + begin, ranked_.begin() + middle, ranked_.begin() + end,
+                     RanksBefore);
+    double upper = 0;
+    for (size_t i = begin; i < middle; ++i) upper += ExactExp(ranked_[i].first - max);
+    if (before + upper < mass) {
+      before += upper;
+      begin = middle;
+    } else {
+      end = middle;
+    }
+  }
+  std::sort(ranked_.begin() + begin, ranked_.begin() + end, RanksBefore);
+  size_t size = begin;
+  while (size < end && (size == 0 || before < mass)) {
+    before += ExactExp(ranked_[size].first - max);
+    ++size;
+  }
+  return size;
+}
+
 // Keeps the most likely tokens until those before a token hold top_p of the probability. That is
 // the ascending rule of vLLM ("drop while the cumulative sum <= 1 - top_p, never the largest")
 // read from the other end, so that only the nucleus needs sorting.
@@ -159,14 +187,7 @@ void Filters::KeepTopP(double top_p) {
     return mass;
   };
   if (rank_from(max + kNucleusGuess) < top_p * total) rank_from(kRuledOut);
-  std::sort(ranked_.begin(), ranked_.end(), RanksBefore);
-
-  double before = 0;
-  size_t kept = 0;
-  while (kept < ranked_.size() && (kept == 0 || before < top_p * total)) {
-    before += ExactExp(ranked_[kept].first - max);
-    ++kept;
-  }
+  const size_t kept = NucleusSize(top_p * total, max);
   for (TokenId id : survivors_) scores_[id] = kRuledOut;
   survivors_.clear();
   for (size_t i = 0; i < kept; ++i) {

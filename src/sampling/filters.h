@@ -49,6 +49,7 @@ class Filters {
   void Penalize(const FilterInput& input);
   void KeepTopK(int k);
   void KeepTopP(double top_p);
+  size_t NucleusSize(double mass, double max);
   void CollectSurvivors(double threshold);
 
   std::vector<double> scores_;

@@ -8,14 +8,16 @@
 //            its choice when its turn comes.
 //
 // Threads: control handlers run on the control thread, bulk handlers and completions on the bulk
-// thread of this transport; they must not block. All methods may be called from any thread,
-// handlers included.
+// thread of this transport; they must not block. All methods but Stop may be called from any
+// thread, handlers included, and with any lock held: no handler or completion ever runs inside a
+// call of one of them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,12 +30,17 @@ namespace lynx {
 using PeerId = uint64_t;   // one connection to one life of a peer process; never reused
 using OfferId = uint64_t;  // one posted bulk message as seen by its receiver; never reused
 
+inline constexpr size_t kMaxControlBytes = 16 << 10;
+inline constexpr size_t kMaxHeaderBytes = 1024;  // of a bulk message
+
+// Called by a started transport. `from` and `epoch` name a peer's life, see Transport::epoch().
 class TransportHandler {
  public:
   virtual ~TransportHandler() = default;
-  // A control message from a peer. `from` is the transport epoch of the sender (see epoch()).
+  // A control message from a peer.
   virtual void OnControl(uint64_t from, std::span<const std::byte> message) = 0;
-  // A peer posted a bulk message. Answer, now or later, with Pull or Drop.
+  // A peer posted a bulk message. Answer, now or later, with Pull or Drop. The header is valid
+  // during the call.
   virtual void OnOffer(OfferId offer, uint64_t from, std::span<const std::byte> header,
                        size_t payload_bytes) = 0;
   // The peer's endpoint failed or its heartbeats stopped; nothing more comes from it. Offers from
@@ -43,7 +50,7 @@ class TransportHandler {
 
 class Transport {
  public:
-  virtual ~Transport() = default;  // stops the threads; no handler runs afterwards
+  virtual ~Transport() = default;  // stops as Stop does
 
   // A random number that names this life of this process.
   virtual uint64_t epoch() const = 0;
@@ -51,15 +58,27 @@ class Transport {
   virtual std::string address() const = 0;
   // Called once, before the first Connect and before the address leaves the process.
   virtual void Start(TransportHandler* handler) = 0;
+  // Ends every connection and every thread. All pending completions run (with an error) before it
+  // returns; no handler or completion runs afterwards. Later calls fail or do nothing, and drop
+  // their completions without running them. Idempotent. The owner of the handler calls it before
+  // the handler dies, and not from a handler.
+  virtual void Stop() = 0;
 
-  // Connects to a peer's address(); returns at once with the same PeerId for the same address.
+  // Connects to a peer's address(); returns at once, with the same PeerId for the same address as
+  // long as the peer is not lost. The peer becomes connected to us too.
   virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
+  // The connected peer with this epoch, whoever connected first.
+  virtual std::optional<PeerId> FindPeer(uint64_t epoch) const = 0;
+  // Forgets the peer: its posts complete with an error, its offers are void. The peer itself sees
+  // OnPeerLost.
   virtual void Disconnect(PeerId peer) = 0;
 
+  // At most kMaxControlBytes. OK says that the message is on its way, not that it arrives.
   virtual absl::Status SendControl(PeerId peer, std::vector<std::byte> message) = 0;
 
-  // Posts a bulk message. `payload` stays valid until `done` runs: with OK when the receiver has
-  // pulled or dropped it (which does not prove delivery: the receiver's ack does), else the error.
+  // Posts a bulk message with at most kMaxHeaderBytes of header. `payload` stays valid until `done`
+  // runs: with OK when the receiver has pulled or dropped it (which does not prove delivery: the
+  // receiver's ack does), else the error.
   virtual void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
                     std::function<void(absl::Status)> done) = 0;
 

@@ -11,8 +11,16 @@
 //   5. Refine          the engine no longer reads the blocks: the receiver decodes the full prefix
 //                      of planes into them on its codec thread
 //   6. kRefined        the blocks hold the target; the sender has its ack; the attempt is over
-// A plan with one stage goes from chunks to kRefined without 3 to 5.
-// kFailed and kCancelled are terminal: after them nothing writes into the blocks.
+// A plan with one stage goes from chunks to kRefined without 3 to 5, and so does an attempt without
+// tokens. kFailed and kCancelled are terminal: after them nothing writes into the blocks. (Chunks are
+// pulled into memory of their own; only the codec thread writes into blocks.)
+//
+// What is refused: chunks of unknown attempts (after a while: Begin may still be on its way), of
+// ended ones, from another peer than the attempt's, and duplicates are dropped and counted; a chunk
+// of the attempt's own sender with wrong geometry, size, format or checksum fails the attempt. The
+// sender is told in each case. A lost peer fails its attempts, except those that have landed whole.
+//
+// The receiver is its transport's only handler: Create starts the transport, the destructor stops it.
 #pragma once
 
 #include <functional>
@@ -31,7 +39,7 @@ struct ReceiveJob {
   AttemptId attempt;
   int first_token = 0;  // multiple of 64
   int num_tokens = 0;
-  std::vector<BlockId> block_table;
+  std::vector<BlockId> block_table;  // blocks of tokens 0 .. num_tokens - 1
 };
 
 struct ReceiveEvent {
@@ -56,9 +64,13 @@ class KvReceiver {
   struct Options {
     size_t window_bytes = 4 << 20;     // outstanding pulls over all senders
     bool adapt_window = true;          // to the measured rate: BDP + 8 ms of it
-    int transfer_timeout_ms = 45000;   // without any byte of an attempt: kFailed
+    // An attempt fails when this long nothing arrives of what its sender has posted.
+    int transfer_timeout_ms = 45000;
+    int unknown_attempt_ms = 10000;      // how long chunks wait for their Begin
+    int max_unknown_chunks = 4096;       // how many do, over all senders
   };
-  // wake is called from any thread when Poll has something to say.
+  // wake is called from any thread when Poll has something to say. The plan must fit codec and
+  // pool (KvPageCodec::Create is OK for them). Codec and transport outlive the receiver.
   static std::unique_ptr<KvReceiver> Create(const Options& options, const Codec& codec,
                                             SendPlan plan, KvPoolView pool, Transport& transport,
                                             std::function<void()> wake);

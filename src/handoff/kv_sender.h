@@ -8,11 +8,21 @@
 //                sender's own thread and posted at once: layers in order, anchors first.
 //   3. the receiver pulls what it wants, in its order, and acknowledges the whole attempt
 //   4. kDelivered (or kFailed) is polled by the engine, which then releases the transfer's pin
-// Posted chunks per attempt are bounded: all anchors, at most 32 chunks of the later stages.
+// Posted chunks per attempt are bounded: all anchors, at most `max_posted_chunks` of the later
+// stages. Encoded later stages that are not posted yet are kept up to `max_held_bytes` in all; beyond
+// that they are dropped and encoded again when their turn comes (the blocks are final and pinned).
+//
+// The transport never reads the blocks, only the encoded bytes: what the terminal events wait for is
+// the encode thread. The sender is its transport's only handler: Create starts the transport, the
+// destructor stops it.
+//
+// Every `announce_ms` the sender tells the receiver that the attempt lives and how much is posted;
+// the receiver's answer renews the lease, and repeats an acknowledgement or abort that was lost.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lynx/codec.h"
@@ -43,13 +53,18 @@ class KvSender {
   struct Options {
     int max_posted_chunks = 32;  // of later stages, per attempt
     int lease_ms = 30000;        // an attempt not acknowledged or renewed for this long fails
+    int announce_ms = 1000;
+    size_t max_held_bytes = 256 << 20;  // of encoded later stages, over all attempts
   };
-  // wake is called from any thread when Poll has something to say.
+  // wake is called from any thread when Poll has something to say. The plan must fit codec and
+  // pool (KvPageCodec::Create is OK for them). Codec and transport outlive the sender.
   static std::unique_ptr<KvSender> Create(const Options& options, const Codec& codec, SendPlan plan,
                                           KvPoolView pool, Transport& transport,
                                           std::function<void()> wake);
   virtual ~KvSender() = default;
 
+  // kInvalidArgument: the job is malformed; kUnavailable: the receiver cannot be connected to. With
+  // no token to send the attempt is delivered at once.
   virtual absl::Status Begin(const SendJob& job) = 0;
   // Tokens [0, num_computed) of this layer are in the pool and will not change.
   virtual void Computed(AttemptId attempt, int layer, int num_computed) = 0;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a hand-off: the header of a chunk (bulk) and the control messages.
+//
+// All integers little-endian. Both start with u32 magic and u16 version; another version is
+// refused, never guessed at. docs/protocol.md lists the messages in order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lynx/codec.h"
+#include "lynx/kv_layout.h"
+#include "lynx/status.h"
+#include "lynx/types.h"
+
+namespace lynx {
+
+inline constexpr uint16_t kHandoffVersion = 1;
+
+// Names everything both sides must agree on to read each other's chunks: plane codec, KV layout and
+// send plan. Peers with another value are refused.
+uint64_t HandoffFormat(const Codec& codec, const SendPlan& plan, const KvLayout& layout);
+
+// One stage of one page of one layer; the payload is KvPageCodec's.
+struct ChunkHeader {
+  AttemptId attempt;
+  uint64_t format = 0;  // HandoffFormat
+  uint16_t layer = 0;
+  uint16_t stage = 0;
+  uint32_t page = 0;         // 0 = the page that begins at the attempt's first_token
+  uint32_t first_token = 0;  // of the page
+  uint32_t num_tokens = 0;   // of the page
+  uint64_t bytes = 0;        // of the payload
+  uint64_t checksum = 0;     // xxHash64 of the payload
+  bool operator==(const ChunkHeader&) const = default;
+};
+
+// Sender → receiver, on Begin and then regularly: the attempt lives here.
+struct Announce {
+  AttemptId attempt;
+  uint64_t format = 0;
+  uint32_t first_token = 0;
+  uint32_t num_tokens = 0;
+  uint64_t num_posted_chunks = 0;  // so far
+};
+// Receiver → sender, in answer: and it lives here too.
+struct Renew {
+  AttemptId attempt;
+};
+// Receiver → sender: everything has arrived and is in place. The checksum is the sum (mod 2^64) of
+// the chunks' checksums.
+struct Delivered {
+  AttemptId attempt;
+  uint64_t num_chunks = 0;
+  uint64_t bytes = 0;
+  uint64_t checksum = 0;
+};
+// Either way: the attempt is over on the side that says so.
+struct Abort {
+  AttemptId attempt;
+  absl::StatusCode code = absl::StatusCode::kUnknown;
+  std::string message;
+};
+using ControlMessage = std::variant<Announce, Renew, Delivered, Abort>;
+
+std::vector<std::byte> Serialize(const ChunkHeader& header);
+std::vector<std::byte> Serialize(const ControlMessage& message);
+// kDataLoss says what is wrong. Safe for arbitrary bytes.
+absl::StatusOr<ChunkHeader> ParseChunkHeader(std::span<const std::byte> bytes);
+absl::StatusOr<ControlMessage> ParseControlMessage(std::span<const std::byte> bytes);
+
+uint64_t PayloadChecksum(std::span<const std::byte> payload);  // xxHash64, seed 0
+std::string ToString(const AttemptId& attempt);
+
+}  // namespace lynx

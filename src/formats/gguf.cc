@@ -22,6 +22,7 @@ constexpr uint32_t kVersion = 3;
 constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;
 constexpr uint64_t kDefaultAlignment = 32;
+constexpr uint64_t kMinAlignment = 8;
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 // Smallest possible entries, against which the counts of the header are checked.
 constexpr uint64_t kMinMetadataBytes = 8 + 4 + 1;
@@ -331,10 +332,11 @@ absl::Status GgufFileImpl::ReadHeader(Cursor& cursor) {
   if (!num_metadata.ok()) return Error("metadata count", num_metadata.status());
   if (*num_metadata > cursor.remaining() / kMinMetadataBytes) {
     return Error("metadata count",
-                 absl::StrCat(*num_metadata, " entries do not fit into the file"));
+                 absl::StrCat(*num_metadata, " entries do not fit into the file (truncated?)"));
   }
   if (*num_tensors > cursor.remaining() / kMinTensorInfoBytes) {
-    return Error("tensor count", absl::StrCat(*num_tensors, " tensors do not fit into the file"));
+    return Error("tensor count",
+                 absl::StrCat(*num_tensors, " tensors do not fit into the file (truncated?)"));
   }
   num_tensors_ = *num_tensors;
   num_metadata_ = *num_metadata;
@@ -359,7 +361,7 @@ absl::Status GgufFileImpl::ReadMetadata(Cursor& cursor) {
 absl::StatusOr<uint64_t> GgufFileImpl::Alignment() const {
   constexpr std::string_view kKey = "general.alignment";
   if (Find(kKey) == nullptr) return kDefaultAlignment;
-  LYNX_ASSIGN_OR_RETURN(int64_t value, Int(kKey, 1, kMaxAlignment));
+  LYNX_ASSIGN_OR_RETURN(int64_t value, Int(kKey, kMinAlignment, kMaxAlignment));
   const auto alignment = static_cast<uint64_t>(value);
   if (!std::has_single_bit(alignment)) {
     return Error(kKey, absl::StrCat(alignment, " is not a power of two"));

@@ -20,6 +20,7 @@ struct TensorInfo {
   const std::byte* data = nullptr;
   size_t bytes = 0;
   std::string file;        // for messages
+  std::string label;       // the file's own name of it, for messages: "blk.0.attn_q.weight"
   std::vector<int32_t> row_order;  // not empty: undoes llama GGUF's q/k permutation
 };
 

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/decode_vector.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "formats/file_error.h"
+#include "formats/weight_type.h"
+
+namespace lynx {
+namespace {
+
+template <typename T>
+T Load(const std::byte* data) {
+  T value;
+  std::memcpy(&value, data, sizeof(T));
+  return value;
+}
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
+  const uint32_t exponent = (half >> 10) & 0x1f;
+  const uint32_t mantissa = half & 0x3ff;
+  if (exponent == 0) {
+    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + (127 - 15);
+  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+}
+
+// All bits of an exponent set mean NaN or infinity.
+template <typename Bits, Bits kExponent>
+bool AnyNotFinite(const std::byte* data, size_t n) {
+  bool bad = false;
+  for (size_t i = 0; i < n; ++i) {
+    bad |= (Load<Bits>(data + i * sizeof(Bits)) & kExponent) == kExponent;
+  }
+  return bad;
+}
+constexpr auto kF32NotFinite = AnyNotFinite<uint32_t, 0x7f800000>;
+constexpr auto kF16NotFinite = AnyNotFinite<uint16_t, 0x7c00>;
+constexpr auto kBf16NotFinite = AnyNotFinite<uint16_t, 0x7f80>;
+
+// The half-precision scales of a block format: how many, and where in the block.
+struct Scales {
+  size_t offset = 0;
+  size_t count = 0;
+};
+
+Scales ScalesOf(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+    case WeightType::kQ5_0:
+    case WeightType::kQ8_0:
+      return {0, 1};
+    case WeightType::kQ6_K:
+      return {208, 1};
+    default:
+      return {0, 2};
+  }
+}
+
+bool AnyScaleNotFinite(const TensorInfo& tensor) {
+  const auto block_bytes = static_cast<size_t>(WeightBlock(tensor.type).bytes);
+  const Scales scales = ScalesOf(tensor.type);
+  bool bad = false;
+  for (size_t at = 0; at < tensor.bytes; at += block_bytes) {
+    bad |= kF16NotFinite(tensor.data + at + scales.offset, scales.count);
+  }
+  return bad;
+}
+
+bool NotFinite(const TensorInfo& tensor) {
+  switch (tensor.type) {
+    case WeightType::kF32:
+      return kF32NotFinite(tensor.data, tensor.bytes / 4);
+    case WeightType::kF16:
+      return kF16NotFinite(tensor.data, tensor.bytes / 2);
+    case WeightType::kBf16:
+      return kBf16NotFinite(tensor.data, tensor.bytes / 2);
+    default:
+      return AnyScaleNotFinite(tensor);
+  }
+}
+
+}  // namespace
+
+std::vector<float> DecodeFloats(WeightType type, const std::byte* data, int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (type) {
+      case WeightType::kF32:
+        values[i] = Load<float>(data + i * 4);
+        break;
+      case WeightType::kF16:
+        values[i] = HalfToFloat(Load<uint16_t>(data + i * 2));
+        break;
+      default:
+        LYNX_CHECK(type == WeightType::kBf16);
+        values[i] = ToFloat(Bf16{Load<uint16_t>(data + i * 2)});
+    }
+  }
+  return values;
+}
+
+std::vector<float> DecodeVector(const TensorInfo& tensor) {
+  std::vector<float> stored = DecodeFloats(tensor.type, tensor.data, tensor.shape[0]);
+  if (tensor.row_order.empty()) return stored;
+  std::vector<float> ordered(stored.size());
+  for (size_t i = 0; i < ordered.size(); ++i) ordered[i] = stored[tensor.row_order[i]];
+  return ordered;
+}
+
+absl::Status CheckFinite(const TensorInfo& tensor) {
+  if (!NotFinite(tensor)) return absl::OkStatus();
+  return FileError(tensor.file, tensor.label, "holds a NaN or an infinity, want finite numbers");
+}
+
+}  // namespace lynx

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who owns which block of the KV pool. Bookkeeping only; touches no KV memory.
+//
+// A block has two kinds of owners: requests (several may share one through the prefix cache) and
+// transfers (bytes of it are being sent, received or decoded). It can be given out again only when
+// it has neither. A block without owners whose content the prefix cache remembers stays findable
+// until its memory is needed, least recently used first.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "lynx/types.h"
+
+namespace lynx {
+
+struct BlockCounts {
+  int total = 0;
+  int free = 0;      // no owner, nothing remembered
+  int cached = 0;    // no owner, remembered by the prefix cache
+  int request = 0;   // at least one request owns it
+  int transfer = 0;  // only transfers own it
+  int available() const { return free + cached; }
+};
+
+// One thread.
+class BlockPool {
+ public:
+  explicit BlockPool(int num_blocks);
+
+  // A block owned by one request, or nothing when every block has an owner.
+  std::optional<BlockId> Allocate();
+
+  void AddRequest(BlockId block) { Add(block, &Block::num_requests); }
+  void ReleaseRequest(BlockId block) { Release(block, &Block::num_requests); }
+  void AddTransfer(BlockId block) { Add(block, &Block::num_transfers); }
+  void ReleaseTransfer(BlockId block) { Release(block, &Block::num_transfers); }
+
+  bool owned(BlockId block) const { return blocks_[block].num_owners() > 0; }
+  // Changes whenever the block is given out anew.
+  uint32_t generation(BlockId block) const { return blocks_[block].generation; }
+  BlockCounts counts() const;
+
+  // For the prefix cache: its content is (no longer) worth keeping. `on_evict` runs when a
+  // remembered block is given out anew.
+  void Remember(BlockId block);
+  void Forget(BlockId block);
+  void set_on_evict(std::function<void(BlockId)> on_evict) { on_evict_ = std::move(on_evict); }
+
+ private:
+  struct Block {
+    int num_requests = 0;
+    int num_transfers = 0;
+    uint32_t generation = 0;
+    bool remembered = false;
+    BlockId previous = -1, next = -1;  // neighbours in the list it is in, if it has no owner
+    int num_owners() const { return num_requests + num_transfers; }
+  };
+  // Blocks without owners, oldest first.
+  struct List {
+    BlockId first = -1, last = -1;
+    int size = 0;
+  };
+
+  void Add(BlockId block, int Block::*owners);
+  void Release(BlockId block, int Block::*owners);
+  List& ListOf(const Block& block) { return block.remembered ? cached_ : free_; }
+  void Append(List& list, BlockId id);
+  void Remove(List& list, BlockId id);
+
+  std::vector<Block> blocks_;
+  List free_, cached_;
+  int num_request_owned_ = 0;
+  std::function<void(BlockId)> on_evict_;
+};
+
+}  // namespace lynx

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/activations.h"
+
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "lynx/status.h"
+
+namespace lynx {
+
+void Activations::Free::operator()(void* memory) const { std::free(memory); }
+
+Activations::Activations(const ModelConfig& config, int max_rows) {
+  constexpr size_t kAlignment = 64;
+  constexpr size_t kFloats = kAlignment / sizeof(float);
+  const size_t hidden_size = config.hidden_size;
+  const size_t q_size = size_t(config.num_heads) * config.head_dim;
+  const size_t kv_size = size_t(config.num_kv_heads) * config.head_dim;
+  const size_t inner_size = config.intermediate_size;
+  const std::array<std::pair<float**, size_t>, 8> buffers = {{{&residual, hidden_size},
+                                                              {&hidden, hidden_size},
+                                                              {&q, q_size},
+                                                              {&k, kv_size},
+                                                              {&v, kv_size},
+                                                              {&attention, q_size},
+                                                              {&gate, inner_size},
+                                                              {&up, inner_size}}};
+  const auto padded = [max_rows](size_t width) {
+    return (width * max_rows + kFloats - 1) / kFloats * kFloats;
+  };
+  size_t total = 0;
+  for (const auto& [pointer, width] : buffers) total += padded(width);
+  memory_.reset(static_cast<float*>(std::aligned_alloc(kAlignment, total * sizeof(float))));
+  LYNX_CHECK(memory_ != nullptr);
+  float* next = memory_.get();
+  for (const auto& [pointer, width] : buffers) {
+    *pointer = next;
+    next += padded(width);
+  }
+}
+
+}  // namespace lynx

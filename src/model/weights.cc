@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/weights.h"
+
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "formats/decode_vector.h"
+#include "formats/weight_type.h"
+
+namespace lynx {
+namespace {
+
+WeightView ViewOf(const TensorInfo& tensor) {
+  return {.type = tensor.type,
+          .n = tensor.shape[0],
+          .k = tensor.shape[1],
+          .data = tensor.data,
+          .row_bytes = tensor.bytes / static_cast<size_t>(tensor.shape[0]),
+          .row_order = tensor.row_order.empty() ? nullptr : tensor.row_order.data()};
+}
+
+class Loader {
+ public:
+  Loader(const ModelFiles& files, Backend& backend,
+         const std::function<void(const LoadProgress&)>& progress)
+      : files_(files), backend_(backend), progress_(progress) {
+    for (const TensorInfo& tensor : files.tensors()) {
+      done_.bytes_total += static_cast<int64_t>(tensor.bytes);
+    }
+  }
+
+  absl::StatusOr<ModelWeights> Load() {
+    ModelWeights weights;
+    LYNX_RETURN_IF_ERROR(LoadEmbedding(weights));
+    weights.layers.resize(files_.config().num_layers);
+    for (size_t i = 0; i < weights.layers.size(); ++i) {
+      LYNX_RETURN_IF_ERROR(LoadLayer(absl::StrCat("model.layers.", i, "."), weights.layers[i]));
+    }
+    LYNX_RETURN_IF_ERROR(LoadVector("model.norm.weight", weights.norm));
+    if (!files_.config().tie_word_embeddings) {
+      LYNX_RETURN_IF_ERROR(LoadLinear("lm_head", weights.head));
+    }
+    Report(done_.bytes_total - done_.bytes_done);  // tensors that no part of the model uses
+    LogConversions();
+    return weights;
+  }
+
+ private:
+  absl::Status LoadEmbedding(ModelWeights& weights) {
+    const TensorInfo& tensor = *files_.Find("model.embed_tokens.weight");
+    LYNX_RETURN_IF_ERROR(CheckFinite(tensor));
+    weights.embedding = ViewOf(tensor);
+    if (files_.config().tie_word_embeddings) weights.head.weight = Pack(tensor);
+    Report(static_cast<int64_t>(tensor.bytes));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadLayer(const std::string& prefix, LayerWeights& layer) {
+    const std::string attention = prefix + "self_attn.";
+    const std::string mlp = prefix + "mlp.";
+    LYNX_RETURN_IF_ERROR(LoadVector(prefix + "input_layernorm.weight", layer.input_norm));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "q_proj", layer.q));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "k_proj", layer.k));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "v_proj", layer.v));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "o_proj", layer.o));
+    LYNX_RETURN_IF_ERROR(LoadVector(attention + "q_norm.weight", layer.q_norm));
+    LYNX_RETURN_IF_ERROR(LoadVector(attention + "k_norm.weight", layer.k_norm));
+    LYNX_RETURN_IF_ERROR(
+        LoadVector(prefix + "post_attention_layernorm.weight", layer.post_attention_norm));
+    LYNX_RETURN_IF_ERROR(LoadLinear(mlp + "gate_proj", layer.gate));
+    LYNX_RETURN_IF_ERROR(LoadLinear(mlp + "up_proj", layer.up));
+    return LoadLinear(mlp + "down_proj", layer.down);
+  }
+
+  // ModelFiles has checked that the weight exists; a bias may not.
+  absl::Status LoadLinear(const std::string& name, Linear& linear) {
+    const TensorInfo& tensor = *files_.Find(name + ".weight");
+    LYNX_RETURN_IF_ERROR(CheckFinite(tensor));
+    linear.weight = Pack(tensor);
+    Report(static_cast<int64_t>(tensor.bytes));
+    return LoadVector(name + ".bias", linear.bias);
+  }
+
+  // Leaves `out` empty when the model has no such tensor.
+  absl::Status LoadVector(const std::string& name, std::vector<float>& out) {
+    const TensorInfo* tensor = files_.Find(name);
+    if (tensor == nullptr) return absl::OkStatus();
+    LYNX_RETURN_IF_ERROR(CheckFinite(*tensor));
+    out = DecodeVector(*tensor);
+    Report(static_cast<int64_t>(tensor->bytes));
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<Weight> Pack(const TensorInfo& tensor) {
+    auto weight = backend_.PackWeight(ViewOf(tensor));
+    if (weight->type() != tensor.type) ++conversions_[{tensor.type, weight->type()}];
+    return weight;
+  }
+
+  void Report(int64_t bytes) {
+    done_.bytes_done += bytes;
+    if (progress_) progress_(done_);
+  }
+
+  void LogConversions() const {
+    for (const auto& [types, count] : conversions_) {
+      spdlog::info("{}: {} matrices of type {} are kept as {} in memory",
+                   files_.Find("model.norm.weight")->file, count, WeightTypeName(types.first),
+                   WeightTypeName(types.second));
+    }
+  }
+
+  const ModelFiles& files_;
+  Backend& backend_;
+  const std::function<void(const LoadProgress&)>& progress_;
+  LoadProgress done_;
+  std::map<std::pair<WeightType, WeightType>, int> conversions_;  // file's type, memory's type
+};
+
+}  // namespace
+
+GemmOutput Linear::To(float* y, Into into) const {
+  return {.weight = weight.get(),
+          .bias = bias.empty() ? nullptr : bias.data(),
+          .y = y,
+          .ldy = weight->n(),
+          .accumulate = into == Into::kAccumulate};
+}
+
+absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backend,
+                                         const std::function<void(const LoadProgress&)>& progress) {
+  return Loader(files, backend, progress).Load();
+}
+
+size_t DecodeBytes(const ModelWeights& weights) {
+  size_t bytes = 0;
+  const auto add = [&bytes](const Linear& linear) {
+    const BlockShape block = WeightBlock(linear.weight->type());
+    bytes +=
+        static_cast<size_t>(linear.weight->n() * linear.weight->k() / block.elements * block.bytes);
+  };
+  for (const LayerWeights& layer : weights.layers) {
+    for (const Linear* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+      add(*linear);
+    }
+  }
+  add(weights.head);
+  return bytes;
+}
+
+}  // namespace lynx

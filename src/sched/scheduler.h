@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides which sequences run in a step, and with how many rows. Counts blocks and tokens; knows
+// no memory, no model and no reason why a sequence is in its phase.
+//
+// A step is filled under a token budget in this order: verification rows, decode rows, draft rows,
+// prefill chunks, and with what is left newly admitted sequences. While others decode, prefill gets
+// a quarter of the budget, so that a long prompt never freezes them.
+//
+// Blocks: running sequences come before waiting ones. When a decode cannot get a block, the
+// youngest preemptible sequence gives its blocks up (and is computed again later); if that is the
+// asker itself, it goes, unless a loading sequence is about to become preemptible. "No room" is a
+// value: the sequence is left out of this step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lynx/types.h"
+
+namespace lynx {
+
+// In the order of service.
+enum class Phase : uint8_t { kVerify, kDecode, kDraft, kPrefill, kIdle };
+
+// Lower comes first: earlier in every queue, later in line for preemption.
+struct Precedence {
+  int priority = 0;
+  int64_t arrival = 0;  // order of arrival, unique
+  auto operator<=>(const Precedence&) const = default;
+};
+
+// What one sequence that holds blocks asks of this step.
+struct RowRequest {
+  Precedence precedence;
+  Phase phase = Phase::kIdle;  // kIdle: waits for something outside; only counts as a holder
+  int num_rows = 0;            // that it could use
+  int position = 0;            // of the first of them
+  int num_blocks = 0;          // that it holds
+  bool preemptible = false;
+};
+
+struct Grant {
+  int index = 0;       // in the requests
+  int num_rows = 0;
+  int num_new_blocks = 0;
+};
+
+struct Plan {
+  std::vector<Grant> grants;
+  std::vector<int> preempted;  // indices; their blocks are already counted as free
+  void Clear() {
+    grants.clear();
+    preempted.clear();
+  }
+};
+
+class Scheduler {
+ public:
+  struct Options {
+    int max_num_seqs = 64;
+    int max_num_batched_tokens = 512;
+  };
+  explicit Scheduler(const Options& options) : options_(options) {}
+
+  // Plans a step. num_free_blocks: what could be allocated now. The plan is valid until the next
+  // call.
+  const Plan& Schedule(std::span<const RowRequest> requests, int num_free_blocks);
+
+  // After Schedule: whether a waiting sequence may take `num_blocks` blocks and a seat now. Takes
+  // them when so. Called in order of precedence; a refusal does not stop later, smaller ones,
+  // except behind one that was passed over too often (`times_passed`).
+  bool Admit(int num_blocks, int times_passed);
+  // After Admit: rows for the first prefill chunk in this very step, possibly 0.
+  int AdmittedRows(int num_rows);
+
+  int num_free_seats() const { return options_.max_num_seqs - num_seated_; }
+
+ private:
+  void ScheduleOne(std::span<const RowRequest> requests, int index);
+  void SchedulePrefills(std::span<const RowRequest> requests);
+  void GrantPrefill(std::span<const RowRequest> requests, int index, int max_rows);
+  bool FindBlocks(std::span<const RowRequest> requests, int index, int num_blocks);
+  bool AnyLoading(std::span<const RowRequest> requests) const;
+  int Youngest(std::span<const RowRequest> requests) const;
+
+  Options options_;
+  Plan plan_;
+  std::vector<int> order_;
+  std::vector<int> granted_rows_;   // by index
+  std::vector<bool> preempted_;     // by index
+  int tokens_left_ = 0;
+  int prefill_tokens_left_ = 0;
+  int blocks_left_ = 0;
+  int num_seated_ = 0;
+  bool queue_blocked_ = false;
+};
+
+}  // namespace lynx

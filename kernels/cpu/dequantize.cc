@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/dequantize.h"
+
+#include <cstring>
+
+namespace lynx::cpu {
+namespace {
+
+constexpr int kSuperBlock = 256;  // elements of a K-quant block
+
+uint8_t Byte(const std::byte* p) { return std::to_integer<uint8_t>(*p); }
+
+template <typename T>
+T Load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof(T));
+  return value;
+}
+
+float LoadHalf(const std::byte* p) { return HalfToFloat(Load<uint16_t>(p)); }
+
+// Nibble j is element j, its upper half element j + 16.
+void DecodeQ4_0(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  for (int j = 0; j < 16; ++j) {
+    const int q = Byte(block + 2 + j);
+    out[j] = d * float((q & 15) - 8);
+    out[j + 16] = d * float((q >> 4) - 8);
+  }
+}
+
+void DecodeQ4_1(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  const float m = LoadHalf(block + 2);
+  for (int j = 0; j < 16; ++j) {
+    const int q = Byte(block + 4 + j);
+    out[j] = d * float(q & 15) + m;
+    out[j + 16] = d * float(q >> 4) + m;
+  }
+}
+
+// The fifth bit of element j is bit j of a 32-bit word.
+void DecodeQ5_0(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  const uint32_t high = Load<uint32_t>(block + 2);
+  for (int j = 0; j < 16; ++j) {
+    const int q = Byte(block + 6 + j);
+    out[j] = d * float(((q & 15) | (int((high >> j) & 1) << 4)) - 16);
+    out[j + 16] = d * float(((q >> 4) | (int((high >> (j + 16)) & 1) << 4)) - 16);
+  }
+}
+
+void DecodeQ5_1(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  const float m = LoadHalf(block + 2);
+  const uint32_t high = Load<uint32_t>(block + 4);
+  for (int j = 0; j < 16; ++j) {
+    const int q = Byte(block + 8 + j);
+    out[j] = d * float((q & 15) | (int((high >> j) & 1) << 4)) + m;
+    out[j + 16] = d * float((q >> 4) | (int((high >> (j + 16)) & 1) << 4)) + m;
+  }
+}
+
+void DecodeQ8_0(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  for (int j = 0; j < 32; ++j) out[j] = d * float(int8_t(Byte(block + 2 + j)));
+}
+
+// Eight 6-bit scales and eight 6-bit minima in 12 bytes: the first four of each in the low bits of
+// bytes 0..7, the rest as nibbles of bytes 8..11 with their top bits in the top bits of bytes 0..7.
+struct ScaleMin {
+  int scale;
+  int min;
+};
+ScaleMin UnpackScaleMin(const std::byte* scales, int i) {
+  if (i < 4) return {Byte(scales + i) & 63, Byte(scales + i + 4) & 63};
+  const int nibbles = Byte(scales + i + 4);
+  return {(nibbles & 15) | ((Byte(scales + i - 4) >> 6) << 4),
+          (nibbles >> 4) | ((Byte(scales + i) >> 6) << 4)};
+}
+
+// d, dmin, scales[12], then 32 bytes for every 64 elements: low nibbles first.
+void DecodeQ4_K(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  const float dmin = LoadHalf(block + 2);
+  const std::byte* quants = block + 16;
+  for (int i = 0; i < 8; ++i, out += 32) {
+    const ScaleMin sm = UnpackScaleMin(block + 4, i);
+    const float scale = d * float(sm.scale);
+    const float min = dmin * float(sm.min);
+    const std::byte* q = quants + i / 2 * 32;
+    const int shift = i % 2 * 4;
+    for (int j = 0; j < 32; ++j) out[j] = scale * float((Byte(q + j) >> shift) & 15) - min;
+  }
+}
+
+// As Q4_K, with bit i of high[j] as the fifth bit of element j of the i-th group of 32.
+void DecodeQ5_K(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  const float dmin = LoadHalf(block + 2);
+  const std::byte* high = block + 16;
+  const std::byte* quants = block + 48;
+  for (int i = 0; i < 8; ++i, out += 32) {
+    const ScaleMin sm = UnpackScaleMin(block + 4, i);
+    const float scale = d * float(sm.scale);
+    const float min = dmin * float(sm.min);
+    const std::byte* q = quants + i / 2 * 32;
+    const int shift = i % 2 * 4;
+    for (int j = 0; j < 32; ++j) {
+      const int fifth = ((Byte(high + j) >> i) & 1) << 4;
+      out[j] = scale * float(((Byte(q + j) >> shift) & 15) + fifth) - min;
+    }
+  }
+}
+
+// low[128], high[64], int8 scales[16], d. Halves of 128 elements; in each, four groups of 32 share
+// the bytes: their low nibbles, then their high nibbles; two more bits each from one high byte.
+void DecodeQ6_K(const std::byte* block, float* out) {
+  const float d = LoadHalf(block + 208);
+  for (int i = 0; i < 8; ++i, out += 32) {
+    const int half = i / 4;
+    const int group = i % 4;
+    const std::byte* low = block + half * 64 + group % 2 * 32;
+    const std::byte* high = block + 128 + half * 32;
+    const std::byte* scales = block + 192 + i * 2;
+    const int low_shift = group / 2 * 4;
+    const int high_shift = group * 2;
+    for (int j = 0; j < 32; ++j) {
+      const int q =
+          ((Byte(low + j) >> low_shift) & 15) | (((Byte(high + j) >> high_shift) & 3) << 4);
+      out[j] = d * float(int8_t(Byte(scales + j / 16))) * float(q - 32);
+    }
+  }
+}
+
+template <void (*kDecode)(const std::byte*, float*)>
+void DecodeBlocks(BlockFormat format, const std::byte* row, int64_t k, float* out) {
+  for (int64_t i = 0; i < k; i += format.elements, row += format.bytes) kDecode(row, out + i);
+}
+
+}  // namespace
+
+BlockFormat BlockFormatOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return {1, 4};
+    case WeightType::kF16:
+      return {1, 2};
+    case WeightType::kBf16:
+      return {1, 2};
+    case WeightType::kQ4_0:
+      return {32, 18};
+    case WeightType::kQ4_1:
+      return {32, 20};
+    case WeightType::kQ5_0:
+      return {32, 22};
+    case WeightType::kQ5_1:
+      return {32, 24};
+    case WeightType::kQ8_0:
+      return {32, 34};
+    case WeightType::kQ4_K:
+      return {kSuperBlock, 144};
+    case WeightType::kQ5_K:
+      return {kSuperBlock, 176};
+    case WeightType::kQ6_K:
+      return {kSuperBlock, 210};
+  }
+  return {};
+}
+
+void DequantizeRow(WeightType type, const std::byte* row, int64_t k, float* out) {
+  const BlockFormat format = BlockFormatOf(type);
+  switch (type) {
+    case WeightType::kF32:
+      std::memcpy(out, row, size_t(k) * sizeof(float));
+      return;
+    case WeightType::kF16:
+      for (int64_t i = 0; i < k; ++i) out[i] = LoadHalf(row + 2 * i);
+      return;
+    case WeightType::kBf16:
+      for (int64_t i = 0; i < k; ++i) out[i] = ToFloat(Bf16{Load<uint16_t>(row + 2 * i)});
+      return;
+    case WeightType::kQ4_0:
+      return DecodeBlocks<DecodeQ4_0>(format, row, k, out);
+    case WeightType::kQ4_1:
+      return DecodeBlocks<DecodeQ4_1>(format, row, k, out);
+    case WeightType::kQ5_0:
+      return DecodeBlocks<DecodeQ5_0>(format, row, k, out);
+    case WeightType::kQ5_1:
+      return DecodeBlocks<DecodeQ5_1>(format, row, k, out);
+    case WeightType::kQ8_0:
+      return DecodeBlocks<DecodeQ8_0>(format, row, k, out);
+    case WeightType::kQ4_K:
+      return DecodeBlocks<DecodeQ4_K>(format, row, k, out);
+    case WeightType::kQ5_K:
+      return DecodeBlocks<DecodeQ5_K>(format, row, k, out);
+    case WeightType::kQ6_K:
+      return DecodeBlocks<DecodeQ6_K>(format, row, k, out);
+  }
+}
+
+}  // namespace lynx::cpu

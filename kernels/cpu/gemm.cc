@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A call runs in slabs of rows, so that the converted activations stay bounded:
+//   1. activations are converted, once for all outputs, into row groups;
+//   2. the panels of all outputs are split over the threads; each thread takes a few panels at a
+//      time, reads them from memory once, and runs every row group against them;
+//   3. finished sums get their bias and go to y.
+// Neither groups nor threads nor slabs change the order of operations of any output.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/float_mode.h"
+#include "kernels/cpu/gemm_kernels.h"
+#include "kernels/cpu/gemm_scratch.h"
+#include "kernels/cpu/pack.h"
+
+namespace lynx::cpu {
+namespace {
+
+constexpr int kSlabRows = 512;
+constexpr int kForkRows = 4;        // converting fewer rows costs less than a fork
+constexpr int64_t kF32Chunk = 512;  // inputs decoded at a time: two panels then fit the L2 cache
+constexpr int kF32Panels = 2;
+
+// Rows cut into groups of nearly equal size, none above the limit.
+struct RowGroups {
+  RowGroups(int num_rows, int max_rows) : rows(num_rows), count((rows + max_rows - 1) / max_rows) {}
+  int begin(int group) const { return static_cast<int>(int64_t{rows} * group / count); }
+  int size(int group) const { return begin(group + 1) - begin(group); }
+  int rows;
+  int count;
+};
+
+struct Slab {
+  const float* x;  // [rows, k]
+  int row_begin;   // in the call
+  int rows;
+  int64_t k;
+  int64_t blocks;  // of 32 inputs
+};
+
+// Calls f(group's first row, parameters of its conversion) for each group, the blocks split over
+// the threads.
+template <typename F>
+void ForConversions(ThreadPool& pool, const Slab& slab, const RowGroups& groups, const F& f) {
+  const auto convert = [&](int64_t block_begin, int64_t block_end) {
+    for (int g = 0; g < groups.count; ++g) {
+      f(groups.begin(g), ConvertParams{.x = slab.x + groups.begin(g) * slab.k,
+                                       .rows = groups.size(g),
+                                       .k = slab.k,
+                                       .block_begin = block_begin,
+                                       .block_end = block_end});
+    }
+  };
+  if (slab.rows < kForkRows) {
+    ScopedFlushToZero flush;
+    convert(0, slab.blocks);
+    return;
+  }
+  const int threads = pool.num_threads();
+  pool.Parallel(
+      [&](int t) { convert(slab.blocks * t / threads, slab.blocks * (t + 1) / threads); });
+}
+
+// The 8-bit rows of the group that starts at row `first`.
+Int8Rows Int8Group(const GemmActivations& a, const Slab& slab, int first) {
+  const int64_t index = first * slab.blocks;
+  return {.codes = a.codes.get() + index * kBlockInputs,
+          .scales = a.scales.get() + index,
+          .scaled_sums = a.scaled_sums.get() + index,
+          .sums = a.sums.get() + index};
+}
+
+// Splits the panels of all outputs over the threads and calls f(output, first panel, panels) for
+// those of one thread, `step` panels at a time.
+template <typename F>
+void ForPanels(std::span<const GemmOutput> outputs, int thread, int threads, int step, const F& f) {
+  int64_t total = 0;
+  for (const GemmOutput& out : outputs) total += NumPanels(out.weight->n());
+  const auto cut = [&](int t) { return t == threads ? total : total * t / threads / step * step; };
+  const int64_t begin = cut(thread), end = cut(thread + 1);
+  int64_t base = 0;
+  for (const GemmOutput& out : outputs) {
+    const int64_t panels = NumPanels(out.weight->n());
+    const int64_t last = std::min(end - base, panels);
+    for (int64_t p = std::max<int64_t>(begin - base, 0); p < last; p += step) {
+      f(out, p, static_cast<int>(std::min<int64_t>(step, last - p)));
+    }
+    base += panels;
+  }
+}
+
+// Adds the bias and stores, or adds to y. acc is [rows][panels * 16].
+void Finish(const GemmOutput& out, int first_row, int rows, int64_t first_panel, int panels,
+            const float* acc) {
+  const int64_t first = first_panel * kPanelOutputs;
+  const int64_t width = int64_t{panels} * kPanelOutputs;
+  const int64_t n = std::min(width, out.weight->n() - first);
+  for (int r = 0; r < rows; ++r) {
+    float* y = out.y + (first_row + r) * out.ldy + first;
+    const float* sum = acc + r * width;
+    if (out.bias != nullptr && out.accumulate) {
+      for (int64_t i = 0; i < n; ++i) y[i] += sum[i] + out.bias[first + i];
+    } else if (out.bias != nullptr) {
+      for (int64_t i = 0; i < n; ++i) y[i] = sum[i] + out.bias[first + i];
+    } else if (out.accumulate) {
+      for (int64_t i = 0; i < n; ++i) y[i] += sum[i];
+    } else {
+      std::copy(sum, sum + n, y);
+    }
+  }
+}
+
+// ---- Compute::kFast ----------------------------------------------------------------------------
+
+GemmKernels::Kernel KernelFor(const GemmKernels& kernels, WeightType type) {
+  switch (type) {
+    case WeightType::kBf16:
+      return kernels.bf16;
+    case WeightType::kQ4_0:
+      return kernels.q4_0;
+    case WeightType::kQ4_1:
+      return kernels.q4_1;
+    default:
+      return kernels.q8_0;
+  }
+}
+
+void ConvertForFast(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
+                    std::span<const GemmOutput> outputs, GemmActivations& a) {
+  const auto is_bf16 = [](const GemmOutput& out) {
+    return out.weight->type() == WeightType::kBf16;
+  };
+  const size_t blocks = size_t(slab.rows) * slab.blocks;
+  if (std::any_of(outputs.begin(), outputs.end(), is_bf16)) {
+    float* floats = a.floats.Reserve(blocks * kBlockInputs);
+    ForConversions(pool, slab, RowGroups(slab.rows, kernels.max_bf16_rows),
+                   [&](int first, const ConvertParams& params) {
+                     kernels.round_rows(params, floats + first * slab.blocks * kBlockInputs);
+                   });
+  }
+  if (!std::all_of(outputs.begin(), outputs.end(), is_bf16)) {
+    a.codes.Reserve(blocks * kBlockInputs);
+    a.scales.Reserve(blocks);
+    a.scaled_sums.Reserve(blocks);
+    a.sums.Reserve(blocks);
+    ForConversions(pool, slab, RowGroups(slab.rows, kernels.max_int8_rows),
+                   [&](int first, const ConvertParams& params) {
+                     kernels.quantize_rows(params, Int8Group(a, slab, first));
+                   });
+  }
+}
+
+void RunFast(const GemmKernels& kernels, const Slab& slab, const GemmActivations& a,
+             const GemmOutput& out, int64_t first_panel, int panels, GemmThreadScratch& scratch) {
+  const auto& weight = static_cast<const PackedWeight&>(*out.weight);
+  const bool bf16 = weight.type() == WeightType::kBf16;
+  const auto kernel = KernelFor(kernels, weight.type());
+  const RowGroups groups(slab.rows, bf16 ? kernels.max_bf16_rows : kernels.max_int8_rows);
+  GemmStep step{.panels = panels,
+                .blocks = slab.blocks,
+                .weights = weight.panel(first_panel),
+                .weight_stride = weight.panel_stride(),
+                .scales = weight.panel_scales(first_panel),
+                .scale_stride = weight.scale_stride(),
+                .acc = scratch.acc.get()};
+  for (int g = 0; g < groups.count; ++g) {
+    const int first = groups.begin(g);
+    step.rows = groups.size(g);
+    if (bf16) {
+      step.x = a.floats.get() + first * slab.blocks * kBlockInputs;
+    } else {
+      step.q = Int8Group(a, slab, first);
+    }
+    kernel(step);
+    Finish(out, slab.row_begin + first, step.rows, first_panel, panels, step.acc);
+  }
+}
+
+void FastSlab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
+              std::span<const GemmOutput> outputs, GemmActivations& activations,
+              std::span<GemmThreadScratch> scratch) {
+  ConvertForFast(pool, kernels, slab, outputs, activations);
+  // A few panels stay in the cache while all row groups pass; with one group nothing has to.
+  const int max_rows = std::max(kernels.max_bf16_rows, kernels.max_int8_rows);
+  const int panels_at_once =
+      slab.rows <= std::min(kernels.max_bf16_rows, kernels.max_int8_rows) ? 4 : 2;
+  pool.Parallel([&](int t) {
+    scratch[t].acc.Reserve(size_t(max_rows) * panels_at_once * kPanelOutputs);
+    ForPanels(outputs, t, pool.num_threads(), panels_at_once,
+              [&](const GemmOutput& out, int64_t first_panel, int panels) {
+                RunFast(kernels, slab, activations, out, first_panel, panels, scratch[t]);
+              });
+  });
+}
+
+// ---- Compute::kF32 -----------------------------------------------------------------------------
+
+// Decodes inputs [first, first + size) of one panel to [padded][16]; the padding, and outputs past
+// n, are zero.
+void DecodePanel(const GemmKernels& kernels, const RawWeight& weight, int64_t panel, int64_t first,
+                 int64_t size, int64_t padded, float* rows, float* out) {
+  const BlockFormat format = BlockFormatOf(weight.type());
+  for (int j = 0; j < kPanelOutputs; ++j) {
+    const int64_t output = panel * kPanelOutputs + j;
+    float* row = rows + j * padded;
+    const int64_t decoded = output < weight.n() ? size : 0;
+    if (decoded > 0) {
+      const std::byte* from = weight.row(output) + first / format.elements * format.bytes;
+      DequantizeRow(weight.type(), from, decoded, row);
+    }
+    std::fill(row + decoded, row + padded, 0.0f);
+  }
+  kernels.transpose16(rows, padded, out);
+}
+
+void RunF32(const GemmKernels& kernels, const Slab& slab, const GemmActivations& a,
+            const GemmOutput& out, int64_t first_panel, int panels, GemmThreadScratch& scratch) {
+  const auto& weight = static_cast<const RawWeight&>(*out.weight);
+  const RowGroups groups(slab.rows, kernels.max_f32_rows);
+  const int width = panels * kPanelOutputs;
+  float* acc = scratch.acc.get();
+  std::fill(acc, acc + size_t(slab.rows) * width, 0.0f);
+  GemmStep step{.panels = panels,
+                .weights = reinterpret_cast<const std::byte*>(scratch.panels.get()),
+                .weight_stride = kF32Chunk * kLineBytes};
+  for (int64_t first = 0; first < slab.k; first += kF32Chunk) {
+    const int64_t size = std::min(kF32Chunk, slab.k - first);
+    step.blocks = NumBlocks(size);
+    for (int p = 0; p < panels; ++p) {
+      DecodePanel(kernels, weight, first_panel + p, first, size, step.blocks * kBlockInputs,
+                  scratch.rows.get(), scratch.panels.get() + p * kF32Chunk * kPanelOutputs);
+    }
+    for (int g = 0; g < groups.count; ++g) {
+      step.rows = groups.size(g);
+      step.x = a.floats.get() + groups.begin(g) * slab.blocks * kBlockInputs + first * step.rows;
+      step.acc = acc + groups.begin(g) * width;
+      kernels.f32(step);
+    }
+  }
+  Finish(out, slab.row_begin, slab.rows, first_panel, panels, acc);
+}
+
+void F32Slab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
+             std::span<const GemmOutput> outputs, GemmActivations& activations,
+             std::span<GemmThreadScratch> scratch) {
+  float* floats = activations.floats.Reserve(size_t(slab.rows) * slab.blocks * kBlockInputs);
+  ForConversions(pool, slab, RowGroups(slab.rows, kernels.max_f32_rows),
+                 [&](int first, const ConvertParams& params) {
+                   kernels.copy_rows(params, floats + first * slab.blocks * kBlockInputs);
+                 });
+  pool.Parallel([&](int t) {
+    scratch[t].acc.Reserve(size_t(slab.rows) * kF32Panels * kPanelOutputs);
+    scratch[t].panels.Reserve(size_t{kF32Panels} * kF32Chunk * kPanelOutputs);
+    scratch[t].rows.Reserve(size_t{kF32Chunk} * kPanelOutputs);
+    ForPanels(outputs, t, pool.num_threads(), kF32Panels,
+              [&](const GemmOutput& out, int64_t first_panel, int panels) {
+                RunF32(kernels, slab, activations, out, first_panel, panels, scratch[t]);
+              });
+  });
+}
+
+}  // namespace
+
+void CpuBackend::Gemm(const float* x, int rows, int64_t k, std::span<const GemmOutput> outputs) {
+  const GemmKernels& kernels = GemmKernelsFor(options_.target);
+  gemm_scratch_->threads.resize(pool_.num_threads());
+  for (int begin = 0; begin < rows; begin += kSlabRows) {
+    const Slab slab{.x = x + begin * k,
+                    .row_begin = begin,
+                    .rows = std::min(kSlabRows, rows - begin),
+                    .k = k,
+                    .blocks = NumBlocks(k)};
+    const auto run = options_.compute == Compute::kFast ? FastSlab : F32Slab;
+    run(pool_, kernels, slab, outputs, gemm_scratch_->activations, gemm_scratch_->threads);
+  }
+}
+
+}  // namespace lynx::cpu

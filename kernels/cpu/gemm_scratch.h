@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that Gemm keeps between calls. It grows to the largest call seen and then stays, so that a
+// decode step allocates nothing.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+
+namespace lynx::cpu {
+
+// A grow-only array, 64-byte aligned. Growing loses the contents.
+template <typename T>
+class ScratchArray {
+ public:
+  T* Reserve(size_t size) {
+    if (size > capacity_) {
+      capacity_ = (size * sizeof(T) + 63) / 64 * 64 / sizeof(T);
+      data_.reset(static_cast<T*>(std::aligned_alloc(64, capacity_ * sizeof(T))));
+    }
+    return data_.get();
+  }
+  T* get() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::unique_ptr<T[], Free> data_;
+  size_t capacity_ = 0;
+};
+
+// The activations of one call in the forms that its weights need. All three are cut into row groups
+// and laid out [group][block of 32 inputs][row of the group][32]; see gemm_kernels.h.
+struct GemmActivations {
+  ScratchArray<float> floats;  // as they are, or rounded to BF16
+  ScratchArray<int8_t> codes;  // 8-bit
+  ScratchArray<float> scales;  // [group][block][row]
+  ScratchArray<float> scaled_sums;
+  ScratchArray<int32_t> sums;
+};
+
+struct GemmThreadScratch {
+  ScratchArray<float> acc;     // finished sums before they go to y
+  ScratchArray<float> panels;  // float32 weights, [panel][k][16]
+  ScratchArray<float> rows;    // the same before transposition, [16][k]
+};
+
+struct CpuBackend::GemmScratch {
+  GemmActivations activations;
+  std::vector<GemmThreadScratch> threads;
+};
+
+}  // namespace lynx::cpu

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights as the kernels read them.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+
+#include "kernels/cpu/thread_pool.h"
+#include "lynx/backend.h"
+
+namespace lynx::cpu {
+
+// The type a matrix is kept in for Compute::kFast: BF16 for floats, the file's own for Q8_0, Q4_0
+// and Q4_1, Q8_0 for the other block formats.
+WeightType PackedType(WeightType file_type);
+
+// A matrix in panels (gemm_kernels.h). Outputs past n and inputs past k are zero.
+class PackedWeight final : public Weight {
+ public:
+  // Allocates; PackWeight fills. type is a PackedType.
+  PackedWeight(WeightType type, int64_t n, int64_t k);
+
+  int64_t n() const override { return n_; }
+  int64_t k() const override { return k_; }
+  WeightType type() const override { return type_; }
+  size_t bytes() const override { return code_bytes_ + scale_bytes_; }
+
+  size_t panel_stride() const { return panel_stride_; }  // bytes of a panel's codes
+  size_t scale_stride() const { return scale_stride_; }  // bytes of a panel's scales, 0 for BF16
+  const std::byte* panel(int64_t p) const { return codes_.get() + p * panel_stride_; }
+  const std::byte* panel_scales(int64_t p) const { return scales_.get() + p * scale_stride_; }
+  std::byte* panel(int64_t p) { return codes_.get() + p * panel_stride_; }
+  std::byte* panel_scales(int64_t p) { return scales_.get() + p * scale_stride_; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  using Memory = std::unique_ptr<std::byte[], Free>;
+  static Memory Allocate(size_t bytes);
+
+  WeightType type_;
+  int64_t n_, k_;
+  size_t panel_stride_, scale_stride_, code_bytes_, scale_bytes_;
+  Memory codes_;   // [panels][blocks of 32 inputs][lines of 64 bytes], 64-byte aligned
+  Memory scales_;  // [panels][blocks][16] binary16, for Q4_1 [panels][blocks][2][16]
+};
+
+// Packs for Compute::kFast. The view's memory is not needed afterwards.
+std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view);
+
+// A matrix that is read where it lies, for Compute::kF32. The view's memory outlives it.
+class RawWeight final : public Weight {
+ public:
+  explicit RawWeight(const WeightView& view) : view_(view) {}
+  int64_t n() const override { return view_.n; }
+  int64_t k() const override { return view_.k; }
+  WeightType type() const override { return view_.type; }
+  size_t bytes() const override { return 0; }
+  const std::byte* row(int64_t output) const {
+    const int64_t row = view_.row_order == nullptr ? output : view_.row_order[output];
+    return view_.data + size_t(row) * view_.row_bytes;
+  }
+
+ private:
+  WeightView view_;
+};
+
+}  // namespace lynx::cpu

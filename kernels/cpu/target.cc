@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/target.h"
 
+#include <initializer_list>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif

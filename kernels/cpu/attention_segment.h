@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vector kernels of attention: one segment for up to kMaxTilePairs pairs, and the merge.
+//
+// K tiles are read as rows of 64 tokens, V tiles as rows of channels, so in both products lanes are
+// outputs and a coefficient (a channel of q, a probability) is broadcast. A block is contracted
+// with up to 6 pairs at a time (3 on AVX2): 4 vectors × 6 pairs of accumulators, so that a
+// vector of K or V is loaded once per 6 FMAs and the loop is bound by FMA when there are many rows.
+// With one row it is bound by memory: each block is 2 · tile_bytes, and while one tile is contracted
+// the next (V of this block, K of the next) is prefetched.
+#pragma once
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/target.h"
+
+namespace lynx::cpu {
+
+inline constexpr int kMaxTilePairs = 24;
+
+// Arrays of channels hold PaddedHeadDim floats, in lane positions.
+constexpr int PaddedHeadDim(int head_dim) { return (head_dim + 31) / 32 * 32; }
+
+// Pairs that share a sequence, a layer and a KV head, over blocks of one segment.
+struct SegmentTask {
+  const KvPoolView* pool = nullptr;
+  int layer = 0;
+  int kv_head = 0;
+  const BlockId* block_table = nullptr;
+  int block_begin = 0;  // [block_begin, block_end) hold every position seen by any pair
+  int block_end = 0;
+  float scale = 0;
+  int num_pairs = 0;
+  const VisibleRange* visible = nullptr;  // [num_pairs]
+  const float* q = nullptr;               // [num_pairs, padded], rounded for BF16 tiles
+  float* max = nullptr;                   // out, [num_pairs]; −∞ for a pair that sees nothing
+  float* sum = nullptr;                   // out, [num_pairs]
+  float* out = nullptr;                   // out, [num_pairs, padded]
+  float* padded_value = nullptr;          // scratch, [64, padded], when head_dim % 32 != 0
+};
+
+// The state of one pair: max, sum and PaddedHeadDim channels.
+struct PartialState {
+  float* max = nullptr;
+  float* sum = nullptr;
+  float* out = nullptr;
+};
+
+struct AttentionKernels {
+  void (*attend_segment)(const SegmentTask& task);
+  // Merges a segment into the total of the segments before it (which starts as −∞, 0, zeros).
+  void (*merge_segment)(const PartialState& segment, int padded, const PartialState& total);
+};
+
+// target is kAvx2 or better.
+AttentionKernels SelectAttentionKernels(Target target);
+
+}  // namespace lynx::cpu

@@ -45,7 +45,7 @@ class TransportHandler {
                        size_t payload_bytes) = 0;
   // The peer's endpoint failed or its heartbeats stopped; nothing more comes from it. Offers from
   // it are void (a Pull under way completes with an error).
-  virtual void OnPeerLost(uint64_t epoch, const absl::Status& why) = 0;
+  virtual void OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status& why) = 0;
 };
 
 class Transport {
@@ -91,7 +91,7 @@ class Transport {
 
 // UCX over TCP, shared memory or RDMA.
 struct UcxOptions {
-  std::string tls;                    // UCX_TLS; empty = UCX's environment or "tcp,self"
+  std::string tls;  // UCX_TLS; empty = UCX's environment or "tcp,self"
   int heartbeat_interval_ms = 250;
   int suspect_after_ms = 1500;
   int tcp_user_timeout_ms = 1500;

@@ -7,20 +7,22 @@
 //   2. chunks land     ordered by class (anchor < residual < exact), inside a class shortest
 //                      remaining first with ageing, at most `window_bytes` outstanding in all
 //   3. kAnchorLanded   every stage-0 byte is here and decoded into the blocks: drafting may start
-//   4. kResidualLanded, kTargetLanded   all bytes of stage 1 / of the last stage are here, held aside
+//   4. kResidualLanded, kTargetLanded   all bytes of stage 1 / of the last stage are here, held
+//   aside
 //   5. Refine          the engine no longer reads the blocks: the receiver decodes the full prefix
 //                      of planes into them on its codec thread
 //   6. kRefined        the blocks hold the target; the sender has its ack; the attempt is over
 // A plan with one stage goes from chunks to kRefined without 3 to 5, and so does an attempt without
-// tokens. kFailed and kCancelled are terminal: after them nothing writes into the blocks. (Chunks are
-// pulled into memory of their own; only the codec thread writes into blocks.)
+// tokens. kFailed and kCancelled are terminal: after them nothing writes into the blocks. (Chunks
+// are pulled into memory of their own; only the codec thread writes into blocks.)
 //
 // What is refused: chunks of unknown attempts (after a while: Begin may still be on its way), of
 // ended ones, from another peer than the attempt's, and duplicates are dropped and counted; a chunk
 // of the attempt's own sender with wrong geometry, size, format or checksum fails the attempt. The
 // sender is told in each case. A lost peer fails its attempts, except those that have landed whole.
 //
-// The receiver is its transport's only handler: Create starts the transport, the destructor stops it.
+// The receiver is its transport's only handler: Create starts the transport, the destructor stops
+// it.
 #pragma once
 
 #include <functional>
@@ -44,7 +46,12 @@ struct ReceiveJob {
 
 struct ReceiveEvent {
   enum class Kind : uint8_t {
-    kAnchorLanded, kResidualLanded, kTargetLanded, kRefined, kFailed, kCancelled
+    kAnchorLanded,
+    kResidualLanded,
+    kTargetLanded,
+    kRefined,
+    kFailed,
+    kCancelled
   };
   AttemptId attempt;
   Kind kind = Kind::kAnchorLanded;
@@ -53,7 +60,7 @@ struct ReceiveEvent {
   std::vector<int64_t> stage_bytes;  // received so far, per stage
 };
 
-struct ReceiverStats {  // cumulative, for /metrics
+struct ReceiverStats {           // cumulative, for /metrics
   int64_t bytes[3] = {0, 0, 0};  // by class
   int64_t chunks = 0, nacks = 0, checksum_errors = 0;
   int64_t transfers_in_flight = 0, bytes_in_flight = 0;
@@ -62,12 +69,12 @@ struct ReceiverStats {  // cumulative, for /metrics
 class KvReceiver {
  public:
   struct Options {
-    size_t window_bytes = 4 << 20;     // outstanding pulls over all senders
-    bool adapt_window = true;          // to the measured rate: BDP + 8 ms of it
+    size_t window_bytes = 4 << 20;  // outstanding pulls over all senders
+    bool adapt_window = true;       // to the measured rate: BDP + 8 ms of it
     // An attempt fails when this long nothing arrives of what its sender has posted.
     int transfer_timeout_ms = 45000;
-    int unknown_attempt_ms = 10000;      // how long chunks wait for their Begin
-    int max_unknown_chunks = 4096;       // how many do, over all senders
+    int unknown_attempt_ms = 10000;  // how long chunks wait for their Begin
+    int max_unknown_chunks = 4096;   // how many do, over all senders
   };
   // wake is called from any thread when Poll has something to say. The plan must fit codec and
   // pool (KvPageCodec::Create is OK for them). Codec and transport outlive the receiver.

@@ -9,12 +9,13 @@
 //   3. the receiver pulls what it wants, in its order, and acknowledges the whole attempt
 //   4. kDelivered (or kFailed) is polled by the engine, which then releases the transfer's pin
 // Posted chunks per attempt are bounded: all anchors, at most `max_posted_chunks` of the later
-// stages. Encoded later stages that are not posted yet are kept up to `max_held_bytes` in all; beyond
-// that they are dropped and encoded again when their turn comes (the blocks are final and pinned).
+// stages. Encoded later stages that are not posted yet are kept up to `max_held_bytes` in all;
+// beyond that they are dropped and encoded again when their turn comes (the blocks are final and
+// pinned).
 //
-// The transport never reads the blocks, only the encoded bytes: what the terminal events wait for is
-// the encode thread. The sender is its transport's only handler: Create starts the transport, the
-// destructor stops it.
+// The transport never reads the blocks, only the encoded bytes: what the terminal events wait for
+// is the encode thread. The sender is its transport's only handler: Create starts the transport,
+// the destructor stops it.
 //
 // Every `announce_ms` the sender tells the receiver that the attempt lives and how much is posted;
 // the receiver's answer renews the lease, and repeats an acknowledgement or abort that was lost.
@@ -34,9 +35,9 @@ namespace lynx {
 
 struct SendJob {
   AttemptId attempt;
-  std::string receiver_address;    // Transport::address() of the decode daemon
-  int first_token = 0;             // multiple of 64: the receiver has everything before
-  int num_tokens = 0;              // of the whole prompt
+  std::string receiver_address;      // Transport::address() of the decode daemon
+  int first_token = 0;               // multiple of 64: the receiver has everything before
+  int num_tokens = 0;                // of the whole prompt
   std::vector<BlockId> block_table;  // blocks of tokens 0 .. num_tokens - 1
 };
 

@@ -18,8 +18,8 @@ absl::Status CheckTokenRange(const PageGrid& grid, const std::vector<BlockId>& b
   }
   for (size_t i = grid.first_token / kBlockSize; i < need; ++i) {
     if (block_table[i] < 0 || block_table[i] >= num_blocks) {
-      return absl::InvalidArgumentError(absl::StrCat("hand-off: block ", block_table[i],
-                                                     " is not in a pool of ", num_blocks));
+      return absl::InvalidArgumentError(
+          absl::StrCat("hand-off: block ", block_table[i], " is not in a pool of ", num_blocks));
     }
   }
   return absl::OkStatus();

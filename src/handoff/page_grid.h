@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tokens of an attempt fall into pages: up to 256 tokens each, counted from its first token.
+// How the tokens of an attempt fall into pages: up to 256 tokens each, counted from its first
+// token.
 #pragma once
 
 #include <algorithm>

@@ -58,8 +58,8 @@ PullScheduler::Rank PullScheduler::RankOf(const Attempt& attempt, int lane, int6
   // Chunks that were not offered yet are taken to be as large as those that were.
   const double mean_bytes = static_cast<double>(l.seen_bytes) / static_cast<double>(l.num_seen);
   const double waited_s = static_cast<double>(now_ns - l.waiting_since_ns) * 1e-9;
-  return {attempt.promoted ? 0 : lane,
-          mean_bytes * static_cast<double>(l.num_chunks_left) - waited_s * ageing_bytes_per_second_};
+  return {attempt.promoted ? 0 : lane, mean_bytes * static_cast<double>(l.num_chunks_left) -
+                                           waited_s * ageing_bytes_per_second_};
 }
 
 std::optional<QueuedPull> PullScheduler::Next(int64_t now_ns) {

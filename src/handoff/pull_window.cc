@@ -13,8 +13,7 @@ constexpr double kNewSampleWeight = 0.25;
 
 }  // namespace
 
-void PullWindow::Arrived(size_t pulled_bytes, int64_t issued_ns, int64_t now_ns,
-                         bool idle_before) {
+void PullWindow::Arrived(size_t pulled_bytes, int64_t issued_ns, int64_t now_ns, bool idle_before) {
   if (idle_before || interval_begin_ns_ == 0) {
     interval_begin_ns_ = issued_ns;
     interval_bytes_ = 0;

@@ -38,17 +38,16 @@ ReceivedChunk& ReceiveAttempt::chunk(int stage, int layer, int page) {
 absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_bytes,
                                          uint64_t format, const KvPageCodec& codec) const {
   if (h.format != format) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the peer sends format ", h.format, ", want ", format,
-                     " (codec, send plan or KV layout differ)"));
+    return absl::FailedPreconditionError(absl::StrCat("the peer sends format ", h.format, ", want ",
+                                                      format,
+                                                      " (codec, send plan or KV layout differ)"));
   }
   const std::string where =
       absl::StrCat("chunk of layer ", h.layer, ", stage ", h.stage, ", page ", h.page);
   if (h.layer >= num_layers_ || h.stage >= num_stages_ ||
       h.page >= static_cast<uint32_t>(grid_.num_pages())) {
     return absl::DataLossError(absl::StrCat(where, ": the attempt has ", num_layers_, " layers, ",
-                                            num_stages_, " stages, ", grid_.num_pages(),
-                                            " pages"));
+                                            num_stages_, " stages, ", grid_.num_pages(), " pages"));
   }
   const KvPage expected = page(h.layer, static_cast<int>(h.page));
   if (h.first_token != static_cast<uint32_t>(expected.first_token) ||

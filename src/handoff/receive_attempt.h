@@ -51,11 +51,10 @@ class ReceiveAttempt {
   const std::vector<int64_t>& stage_bytes() const { return stage_bytes_; }
   Delivered Receipt() const;
 
-  uint64_t from = 0;              // epoch of its sender, 0 = not known yet
-  uint64_t num_posted_chunks = 0;  // as announced by the sender
-  int64_t progress_ns = 0;        // last time something arrived, or nothing was owed
-  int num_stages_reported = 0;    // landed events sent
-  int num_refined_pages = -1;     // of num_chunks_per_stage(); -1: Refine was not called
+  uint64_t from = 0;            // epoch of its sender, 0 = not known yet
+  int64_t progress_ns = 0;      // last time something arrived, or nothing was owed
+  int num_stages_reported = 0;  // landed events sent
+  int num_refined_pages = -1;   // of num_chunks_per_stage(); -1: Refine was not called
   // The codec thread is at work for it; the terminal event waits for that.
   bool in_codec = false;
   bool ended = false;

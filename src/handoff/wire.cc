@@ -25,21 +25,23 @@ class Writer {
   template <typename T>
   Writer& Put(T value) {
     static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(T));
-    std::memcpy(bytes_.data() + at, &value, sizeof(T));
+    Append(&value, sizeof(T));
     return *this;
   }
   Writer& Put(const AttemptId& attempt) { return Put(attempt.hi).Put(attempt.lo); }
   Writer& Put(std::string_view text) {
     Put(static_cast<uint32_t>(text.size()));
-    const auto* data = reinterpret_cast<const std::byte*>(text.data());
-    bytes_.insert(bytes_.end(), data, data + text.size());
+    Append(text.data(), text.size());
     return *this;
   }
   std::vector<std::byte> Take() { return std::move(bytes_); }
 
  private:
+  void Append(const void* data, size_t size) {
+    const auto* bytes = static_cast<const std::byte*>(data);
+    for (size_t i = 0; i < size; ++i) bytes_.push_back(bytes[i]);
+  }
+
   std::vector<std::byte> bytes_;
 };
 
@@ -86,8 +88,7 @@ absl::Status CheckPreamble(Reader& reader, uint32_t want_magic, std::string_view
   uint16_t version = 0;
   reader.Get(magic).Get(version);
   if (magic != want_magic) {
-    return absl::DataLossError(
-        absl::StrFormat("%s: magic %#x, want %#x", what, magic, want_magic));
+    return absl::DataLossError(absl::StrFormat("%s: magic %#x, want %#x", what, magic, want_magic));
   }
   if (version != kHandoffVersion) {
     return absl::DataLossError(
@@ -179,7 +180,8 @@ absl::StatusOr<ControlMessage> ParseControlMessage(std::span<const std::byte> by
       int32_t code = 0;
       reader.Get(m.attempt).Get(code).Get(m.message);
       // An unknown or OK code still means that the attempt is over.
-      const bool known = code > 0 && code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+      const bool known =
+          code > 0 && code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
       m.code = known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
       message = std::move(m);
       break;

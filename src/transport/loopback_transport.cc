@@ -22,7 +22,8 @@ class Node;
 
 constexpr std::string_view kAddressPrefix = "loopback:";
 
-// One posted bulk message. Shared by the sending and the receiving node: whoever ends it first wins.
+// One posted bulk message. Shared by the sending and the receiving node: whoever ends it first
+// wins.
 class Parcel {
  public:
   Parcel(std::shared_ptr<Node> sender, uint64_t to, std::vector<std::byte> header,
@@ -163,9 +164,9 @@ absl::StatusOr<PeerId> Node::Connect(std::string_view address) {
   uint64_t epoch = 0;
   if (address.size() != kAddressPrefix.size() + sizeof(epoch) ||
       !address.starts_with(kAddressPrefix)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a loopback address has ", kAddressPrefix.size() + sizeof(epoch),
-                     " bytes and starts with ", kAddressPrefix, "; got ", address.size(), " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a loopback address has ", kAddressPrefix.size() + sizeof(epoch),
+        " bytes and starts with \"", kAddressPrefix.data(), "\"; got ", address.size(), " bytes"));
   }
   std::memcpy(&epoch, address.data() + kAddressPrefix.size(), sizeof(epoch));
   std::shared_ptr<Node> node = hub_->Find(epoch);
@@ -197,11 +198,13 @@ std::shared_ptr<Node> Node::NodeOf(PeerId peer) const {
 // Drops the peer and everything under way to and from it.
 void Node::Lose(uint64_t epoch, const absl::Status& why, Tell tell) {
   std::vector<std::shared_ptr<Parcel>> failed;
+  PeerId peer = 0;
   {
     std::lock_guard lock(mu_);
     auto it = peer_of_epoch_.find(epoch);
     if (it == peer_of_epoch_.end()) return;
-    peers_.erase(it->second);
+    peer = it->second;
+    peers_.erase(peer);
     peer_of_epoch_.erase(it);
     std::erase_if(offers_, [&](const auto& entry) { return entry.second.from == epoch; });
     for (const auto& parcel : posted_) {
@@ -211,9 +214,9 @@ void Node::Lose(uint64_t epoch, const absl::Status& why, Tell tell) {
   for (const auto& parcel : failed) parcel->Finish(parcel, why);
   if (tell == Tell::kNobody) return;
   // By way of the bulk thread, so that an offer that is being delivered comes before the loss.
-  bulk_.Post([self = shared_from_this(), epoch, why] {
-    self->control_.Post([self, epoch, why] {
-      if (auto* handler = self->handler_.load()) handler->OnPeerLost(epoch, why);
+  bulk_.Post([self = shared_from_this(), peer, epoch, why] {
+    self->control_.Post([self, peer, epoch, why] {
+      if (auto* handler = self->handler_.load()) handler->OnPeerLost(peer, epoch, why);
     });
   });
 }
@@ -243,8 +246,8 @@ void Node::Stop() {
 
 absl::Status Node::SendControl(PeerId peer, std::vector<std::byte> message) {
   if (message.size() > kMaxControlBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("control message of ", message.size(),
-                                                   " bytes, at most ", kMaxControlBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("control message of ", message.size(), " bytes, at most ", kMaxControlBytes));
   }
   std::shared_ptr<Node> node = NodeOf(peer);
   if (node == nullptr) return absl::UnavailableError(absl::StrCat("peer ", peer, " is gone"));
@@ -267,15 +270,17 @@ void Node::Post(PeerId peer, std::vector<std::byte> header, std::span<const std:
   {
     std::lock_guard lock(mu_);
     if (stopped_) return;
-    if (peers_.contains(peer)) posted_.insert(parcel);
-    else node = nullptr;
+    if (peers_.contains(peer))
+      posted_.insert(parcel);
+    else
+      node = nullptr;
   }
   if (node == nullptr) {
     parcel->Finish(parcel, absl::UnavailableError(absl::StrCat("peer ", peer, " is gone")));
   } else if (parcel->header().size() > kMaxHeaderBytes) {
-    parcel->Finish(parcel, absl::InvalidArgumentError(absl::StrCat(
-                               "bulk header of ", parcel->header().size(), " bytes, at most ",
-                               kMaxHeaderBytes)));
+    parcel->Finish(
+        parcel, absl::InvalidArgumentError(absl::StrCat("bulk header of ", parcel->header().size(),
+                                                        " bytes, at most ", kMaxHeaderBytes)));
   } else {
     node->Receive(epoch_, parcel);
   }

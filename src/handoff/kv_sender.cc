@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// One mutex guards everything; the encode thread holds it except while it encodes a page, and the
+// transport's threads take it in handlers and completions. Encode tasks run in the order of
+// Computed: layers in order, every request's anchors before anybody's dropped later stages are
+// encoded again.
+#include "handoff/kv_sender.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "handoff/send_attempt.h"
+#include "handoff/wire.h"
+
+namespace lynx {
+namespace {
+
+constexpr int64_t kNsPerMs = 1'000'000;
+
+class KvSenderImpl final : public KvSender, public TransportHandler {
+ public:
+  KvSenderImpl(const Options& options, const Codec& codec, const SendPlan& plan, KvPoolView pool,
+               std::unique_ptr<KvPageCodec> page_codec, Transport& transport,
+               std::function<void()> wake)
+      : options_(options),
+        pool_(pool),
+        format_(HandoffFormat(codec, plan, pool.layout)),
+        codec_(std::move(page_codec)),
+        transport_(transport),
+        wake_(std::move(wake)) {
+    transport_.Start(this);
+    thread_ = std::thread([this] { Loop(); });
+  }
+  ~KvSenderImpl() override;
+
+  absl::Status Begin(const SendJob& job) override;
+  void Computed(AttemptId attempt, int layer, int num_computed) override;
+  void Cancel(AttemptId attempt) override;
+  std::vector<SendEvent> Poll() override;
+  int num_attempts() const override;
+
+  void OnControl(uint64_t from, std::span<const std::byte> message) override;
+  void OnOffer(OfferId offer, uint64_t from, std::span<const std::byte> header,
+               size_t payload_bytes) override;
+  void OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status& why) override;
+
+ private:
+  using Attempt = std::shared_ptr<SendAttempt>;  // also held by the encode thread's current task
+  struct EncodeTask {
+    Attempt attempt;
+    int layer = 0;
+    int page = 0;
+  };
+  // Holds the mutex; wakes the engine after giving it up when an event was added.
+  class Section {
+   public:
+    explicit Section(KvSenderImpl& sender) : sender_(sender), lock_(sender.mu_) {}
+    ~Section() {
+      const bool wake = std::exchange(sender_.wake_due_, false);
+      lock_.unlock();
+      if (wake) sender_.wake_();
+    }
+
+   private:
+    KvSenderImpl& sender_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  enum class Tell { kReceiver, kNobody };
+
+  void Loop();
+  bool RunOneTask();
+  void EncodePage(const EncodeTask& task);
+  void EncodeAgain(const Attempt& attempt, const ChunkKey& key);
+  std::vector<Payload> Encode(const KvPage& page) const;
+  int64_t RunTimers(int64_t now_ns);
+
+  // All below: with the mutex held.
+  void Keep(const Attempt& attempt, const ChunkKey& key, Payload payload);
+  void PostLater(const Attempt& attempt);
+  void PostChunk(const Attempt& attempt, const ChunkKey& key, Payload payload);
+  void OnPosted(const AttemptId& id, int stage, const absl::Status& status);
+  void OnDelivered(const Attempt& attempt, const Delivered& receipt);
+  void SendAnnounce(SendAttempt& attempt);
+  void Renewed(SendAttempt& attempt);
+  void Fail(const Attempt& attempt, absl::Status status, Tell tell);
+  void End(const Attempt& attempt, SendEvent event);
+  void LeaveEncoder(const Attempt& attempt);
+  void Report(const SendAttempt& attempt);
+  Attempt Find(const AttemptId& id) const {
+    auto it = attempts_.find(id);
+    return it == attempts_.end() ? nullptr : it->second;
+  }
+
+  const Options options_;
+  const KvPoolView pool_;
+  const uint64_t format_;
+  const std::unique_ptr<KvPageCodec> codec_;
+  Transport& transport_;
+  const std::function<void()> wake_;
+
+  mutable std::mutex mu_;
+  std::condition_variable work_;
+  bool stopping_ = false;
+  bool wake_due_ = false;
+  std::map<AttemptId, Attempt> attempts_;
+  std::deque<EncodeTask> encode_queue_;
+  std::deque<Attempt> encode_again_queue_;  // its first later chunk
+  size_t held_bytes_ = 0;                   // in later_chunks of all attempts
+  std::vector<SendEvent> events_;
+  std::thread thread_;
+};
+
+KvSenderImpl::~KvSenderImpl() {
+  transport_.Stop();
+  {
+    std::lock_guard lock(mu_);
+    stopping_ = true;
+    work_.notify_all();
+  }
+  thread_.join();
+}
+
+absl::Status KvSenderImpl::Begin(const SendJob& job) {
+  const PageGrid grid{job.first_token, job.num_tokens};
+  LYNX_RETURN_IF_ERROR(CheckTokenRange(grid, job.block_table, pool_.num_blocks));
+  LYNX_ASSIGN_OR_RETURN(const PeerId peer, transport_.Connect(job.receiver_address));
+  Section section(*this);
+  if (attempts_.contains(job.attempt)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attempt ", ToString(job.attempt), " has begun already"));
+  }
+  auto attempt = std::make_shared<SendAttempt>(job, pool_.layout.num_layers, codec_->num_stages());
+  attempt->peer = peer;
+  attempts_[job.attempt] = attempt;
+  Renewed(*attempt);
+  if (grid.num_pages() == 0) {
+    End(attempt, {.attempt = job.attempt, .kind = SendEvent::Kind::kDelivered, .error = {}});
+    return absl::OkStatus();
+  }
+  SendAnnounce(*attempt);
+  work_.notify_all();
+  return absl::OkStatus();
+}
+
+void KvSenderImpl::Computed(AttemptId id, int layer, int num_computed) {
+  LYNX_CHECK(layer >= 0 && layer < pool_.layout.num_layers);
+  Section section(*this);
+  Attempt attempt = Find(id);
+  if (attempt == nullptr) return;  // ended; the engine has not polled that yet
+  int& queued = attempt->num_queued_pages[layer];
+  for (const int ready = attempt->grid.num_complete_pages(num_computed); queued < ready; ++queued) {
+    encode_queue_.push_back({attempt, layer, queued});
+  }
+  work_.notify_all();
+}
+
+void KvSenderImpl::Cancel(AttemptId id) {
+  Section section(*this);
+  if (Attempt attempt = Find(id)) {
+    Fail(attempt, absl::CancelledError("the prefill side cancelled the hand-off"), Tell::kReceiver);
+  }
+}
+
+std::vector<SendEvent> KvSenderImpl::Poll() {
+  std::lock_guard lock(mu_);
+  return std::exchange(events_, {});
+}
+
+int KvSenderImpl::num_attempts() const {
+  std::lock_guard lock(mu_);
+  return static_cast<int>(attempts_.size());
+}
+
+// ---- the encode thread --------------------------------------------------------------------------
+
+void KvSenderImpl::Loop() {
+  int64_t next_timer_ns = 0;
+  while (true) {
+    if (const int64_t now = MonotonicNs(); now >= next_timer_ns) next_timer_ns = RunTimers(now);
+    if (RunOneTask()) continue;
+    std::unique_lock lock(mu_);
+    const auto has_work = [this] {
+      return stopping_ || !encode_queue_.empty() || !encode_again_queue_.empty();
+    };
+    if (attempts_.empty()) {
+      work_.wait(lock, [&] { return has_work() || !attempts_.empty(); });
+    } else {
+      work_.wait_for(lock, std::chrono::nanoseconds(next_timer_ns - MonotonicNs()), has_work);
+    }
+    if (stopping_) return;
+  }
+}
+
+bool KvSenderImpl::RunOneTask() {
+  EncodeTask task;
+  Attempt again;
+  ChunkKey key;
+  {
+    Section section(*this);
+    if (stopping_) return false;
+    if (!encode_queue_.empty()) {
+      task = std::move(encode_queue_.front());
+      encode_queue_.pop_front();
+      if (task.attempt->ended) return true;
+      task.attempt->in_encoder = true;
+    } else if (!encode_again_queue_.empty()) {
+      again = std::move(encode_again_queue_.front());
+      encode_again_queue_.pop_front();
+      if (again->ended) return true;
+      const auto& [first_key, first_payload] = *again->later_chunks.begin();
+      if (first_payload != nullptr) {  // computed since, and comes before the one that was dropped
+        again->encoding_again = false;
+        PostLater(again);
+        return true;
+      }
+      again->in_encoder = true;
+      key = first_key;
+    } else {
+      return false;
+    }
+  }
+  if (again != nullptr)
+    EncodeAgain(again, key);
+  else
+    EncodePage(task);
+  return true;
+}
+
+std::vector<Payload> KvSenderImpl::Encode(const KvPage& page) const {
+  std::vector<std::vector<std::byte>> stages(codec_->num_stages());
+  codec_->EncodePage(pool_, page, stages);
+  std::vector<Payload> payloads;
+  for (auto& stage : stages) {
+    const uint64_t checksum = PayloadChecksum(stage);
+    payloads.push_back(std::make_shared<const EncodedStage>(std::move(stage), checksum));
+  }
+  return payloads;
+}
+
+void KvSenderImpl::EncodePage(const EncodeTask& task) {
+  const ChunkKey anchor{0, task.layer, task.page};
+  std::vector<Payload> payloads = Encode(task.attempt->page(anchor));
+  Section section(*this);
+  LeaveEncoder(task.attempt);
+  if (task.attempt->ended) return;
+  PostChunk(task.attempt, anchor, std::move(payloads[0]));
+  for (int s = 1; s < codec_->num_stages(); ++s) {
+    Keep(task.attempt, {s, task.layer, task.page}, std::move(payloads[s]));
+  }
+  PostLater(task.attempt);
+}
+
+void KvSenderImpl::EncodeAgain(const Attempt& attempt, const ChunkKey& key) {
+  std::vector<Payload> payloads = Encode(attempt->page(key));
+  Section section(*this);
+  LeaveEncoder(attempt);
+  attempt->encoding_again = false;
+  if (attempt->ended) return;
+  attempt->later_chunks.erase(key);
+  ++attempt->num_posted_later;
+  PostChunk(attempt, key, std::move(payloads[key.stage]));
+  for (int s = key.stage + 1; s < codec_->num_stages(); ++s) {
+    Keep(attempt, {s, key.layer, key.page}, std::move(payloads[s]));
+  }
+  PostLater(attempt);
+}
+
+// Runs what is due and answers when to look again.
+int64_t KvSenderImpl::RunTimers(int64_t now_ns) {
+  Section section(*this);
+  // An attempt that begins after this is not due earlier.
+  int64_t next_ns = now_ns + std::min(options_.announce_ms, options_.lease_ms) * kNsPerMs;
+  std::vector<Attempt> expired;
+  for (auto& [id, attempt] : attempts_) {
+    if (now_ns >= attempt->lease_end_ns) {
+      expired.push_back(attempt);
+      continue;
+    }
+    if (now_ns >= attempt->next_announce_ns) SendAnnounce(*attempt);
+    next_ns = std::min({next_ns, attempt->lease_end_ns, attempt->next_announce_ns});
+  }
+  for (const Attempt& attempt : expired) {
+    Fail(attempt,
+         absl::DeadlineExceededError(
+             absl::StrCat("hand-off: the receiver renewed nothing for ", options_.lease_ms, " ms")),
+         Tell::kReceiver);
+  }
+  return next_ns;
+}
+
+// ---- with the mutex held ------------------------------------------------------------------------
+
+void KvSenderImpl::Keep(const Attempt& attempt, const ChunkKey& key, Payload payload) {
+  Payload& kept = attempt->later_chunks[key];
+  if (kept != nullptr) return;
+  if (held_bytes_ + payload->bytes.size() > options_.max_held_bytes) return;
+  held_bytes_ += payload->bytes.size();
+  kept = std::move(payload);
+}
+
+void KvSenderImpl::PostLater(const Attempt& attempt) {
+  while (!attempt->later_chunks.empty() && !attempt->encoding_again &&
+         attempt->num_posted_later < options_.max_posted_chunks) {
+    auto first = attempt->later_chunks.begin();
+    if (first->second == nullptr) {
+      attempt->encoding_again = true;
+      encode_again_queue_.push_back(attempt);
+      work_.notify_all();
+      return;
+    }
+    const ChunkKey key = first->first;
+    Payload payload = std::move(first->second);
+    attempt->later_chunks.erase(first);
+    held_bytes_ -= payload->bytes.size();
+    ++attempt->num_posted_later;
+    PostChunk(attempt, key, std::move(payload));
+  }
+}
+
+void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payload payload) {
+  const KvPage page = attempt->page(key);
+  const ChunkHeader header{.attempt = attempt->job.attempt,
+                           .format = format_,
+                           .layer = static_cast<uint16_t>(key.layer),
+                           .stage = static_cast<uint16_t>(key.stage),
+                           .page = static_cast<uint32_t>(key.page),
+                           .first_token = static_cast<uint32_t>(page.first_token),
+                           .num_tokens = static_cast<uint32_t>(page.num_tokens),
+                           .bytes = payload->bytes.size(),
+                           .checksum = payload->checksum};
+  ++attempt->num_posted_chunks;
+  attempt->posted_bytes += header.bytes;
+  attempt->posted_checksum += header.checksum;
+  const std::span<const std::byte> bytes(payload->bytes);
+  transport_.Post(attempt->peer, Serialize(header), bytes,
+                  [this, id = attempt->job.attempt, stage = key.stage,
+                   payload = std::move(payload)](const absl::Status& status) {
+                    Section section(*this);
+                    OnPosted(id, stage, status);
+                  });
+}
+
+void KvSenderImpl::OnPosted(const AttemptId& id, int stage, const absl::Status& status) {
+  Attempt attempt = Find(id);
+  if (attempt == nullptr) return;
+  if (!status.ok()) return Fail(attempt, status, Tell::kReceiver);
+  if (stage > 0) {
+    --attempt->num_posted_later;
+    PostLater(attempt);
+  }
+}
+
+void KvSenderImpl::OnDelivered(const Attempt& attempt, const Delivered& receipt) {
+  if (receipt.num_chunks != attempt->num_chunks || receipt.bytes != attempt->posted_bytes ||
+      receipt.checksum != attempt->posted_checksum) {
+    return Fail(
+        attempt,
+        absl::DataLossError(absl::StrCat(
+            "hand-off: the receiver acknowledged ", receipt.num_chunks, " chunks, ", receipt.bytes,
+            " bytes, checksum ", receipt.checksum, "; sent ", attempt->num_posted_chunks, " of ",
+            attempt->num_chunks, ", ", attempt->posted_bytes, ", ", attempt->posted_checksum)),
+        Tell::kReceiver);
+  }
+  End(attempt, {.attempt = receipt.attempt, .kind = SendEvent::Kind::kDelivered, .error = {}});
+}
+
+void KvSenderImpl::SendAnnounce(SendAttempt& a) {
+  // A lost peer is reported by OnPeerLost.
+  (void)transport_.SendControl(
+      a.peer, Serialize(Announce{.attempt = a.job.attempt,
+                                 .format = format_,
+                                 .first_token = static_cast<uint32_t>(a.grid.first_token),
+                                 .num_tokens = static_cast<uint32_t>(a.grid.num_tokens),
+                                 .num_posted_chunks = a.num_posted_chunks}));
+  a.next_announce_ns = MonotonicNs() + options_.announce_ms * kNsPerMs;
+}
+
+void KvSenderImpl::Renewed(SendAttempt& attempt) {
+  attempt.lease_end_ns = MonotonicNs() + options_.lease_ms * kNsPerMs;
+}
+
+void KvSenderImpl::Fail(const Attempt& attempt, absl::Status status, Tell tell) {
+  if (tell == Tell::kReceiver) {
+    (void)transport_.SendControl(attempt->peer,
+                                 Serialize(Abort{.attempt = attempt->job.attempt,
+                                                 .code = status.code(),
+                                                 .message = std::string(status.message())}));
+  }
+  End(attempt, {.attempt = attempt->job.attempt,
+                .kind = SendEvent::Kind::kFailed,
+                .error = std::move(status)});
+}
+
+void KvSenderImpl::End(const Attempt& attempt, SendEvent event) {
+  attempt->ended = true;
+  attempt->terminal_event = std::move(event);
+  for (const auto& [key, payload] : attempt->later_chunks) {
+    if (payload != nullptr) held_bytes_ -= payload->bytes.size();
+  }
+  attempt->later_chunks.clear();
+  attempts_.erase(attempt->job.attempt);
+  if (!attempt->in_encoder) Report(*attempt);
+}
+
+void KvSenderImpl::LeaveEncoder(const Attempt& attempt) {
+  attempt->in_encoder = false;
+  if (attempt->ended) Report(*attempt);
+}
+
+void KvSenderImpl::Report(const SendAttempt& attempt) {
+  events_.push_back(attempt.terminal_event);
+  wake_due_ = true;
+}
+
+// ---- the transport's threads --------------------------------------------------------------------
+
+void KvSenderImpl::OnControl(uint64_t from, std::span<const std::byte> bytes) {
+  const absl::StatusOr<ControlMessage> message = ParseControlMessage(bytes);
+  if (!message.ok()) return;
+  const AttemptId id = std::visit([](const auto& m) { return m.attempt; }, *message);
+  Section section(*this);
+  Attempt attempt = Find(id);
+  if (attempt == nullptr || transport_.FindPeer(from) != attempt->peer) return;
+  if (std::holds_alternative<Renew>(*message)) {
+    Renewed(*attempt);
+  } else if (const auto* receipt = std::get_if<Delivered>(&*message)) {
+    OnDelivered(attempt, *receipt);
+  } else if (const auto* abort = std::get_if<Abort>(&*message)) {
+    Fail(attempt, absl::Status(abort->code, absl::StrCat("the receiver: ", abort->message)),
+         Tell::kNobody);
+  }
+}
+
+void KvSenderImpl::OnOffer(OfferId offer, uint64_t, std::span<const std::byte>, size_t) {
+  transport_.Drop(offer);  // nobody sends KV to a sender
+}
+
+void KvSenderImpl::OnPeerLost(PeerId peer, uint64_t, const absl::Status& why) {
+  Section section(*this);
+  std::vector<Attempt> lost;
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt->peer == peer) lost.push_back(attempt);
+  }
+  for (const Attempt& attempt : lost) Fail(attempt, why, Tell::kNobody);
+}
+
+}  // namespace
+
+std::unique_ptr<KvSender> KvSender::Create(const Options& options, const Codec& codec,
+                                           SendPlan plan, KvPoolView pool, Transport& transport,
+                                           std::function<void()> wake) {
+  auto page_codec = KvPageCodec::Create(codec, plan, pool.layout);
+  LYNX_CHECK(page_codec.ok());
+  return std::make_unique<KvSenderImpl>(options, codec, plan, pool, std::move(*page_codec),
+                                        transport, std::move(wake));
+}
+
+}  // namespace lynx

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one attempt has to send, and what of it is posted. No threads: its KvSender guards it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "codec/kv_page_codec.h"
+#include "handoff/kv_sender.h"
+#include "handoff/page_grid.h"
+
+namespace lynx {
+
+struct EncodedStage {
+  std::vector<std::byte> bytes;
+  uint64_t checksum = 0;  // PayloadChecksum
+};
+// Also held by the transport while posted, which may be longer than the attempt lives.
+using Payload = std::shared_ptr<const EncodedStage>;
+
+// Chunks in the order they are posted in.
+struct ChunkKey {
+  int stage = 0;
+  int layer = 0;
+  int page = 0;
+  auto operator<=>(const ChunkKey&) const = default;
+};
+
+struct SendAttempt {
+  SendAttempt(const SendJob& job, int num_layers, int num_stages)
+      : job(job),
+        grid{job.first_token, job.num_tokens},
+        num_chunks(static_cast<uint64_t>(num_layers) * num_stages * grid.num_pages()),
+        num_queued_pages(num_layers, 0) {}
+
+  KvPage page(const ChunkKey& key) const {
+    const int first = grid.page_first_token(key.page);
+    return {.layer = key.layer,
+            .first_token = first,
+            .num_tokens = grid.page_num_tokens(key.page),
+            .blocks = job.block_table.data() + first / kBlockSize,
+            .num_sequence_tokens = grid.num_tokens};
+  }
+
+  const SendJob job;
+  const PageGrid grid;
+  const uint64_t num_chunks;  // in all
+  PeerId peer = 0;
+
+  std::vector<int> num_queued_pages;  // [layer]: pages handed to the encoder so far
+  // Encoded, not posted. A null payload was dropped for want of room and is encoded again.
+  std::map<ChunkKey, Payload> later_chunks;
+  int num_posted_later = 0;  // under way now
+  bool encoding_again = false;
+
+  uint64_t num_posted_chunks = 0;
+  uint64_t posted_bytes = 0;
+  uint64_t posted_checksum = 0;  // sum of the chunks'
+  int64_t lease_end_ns = 0;
+  int64_t next_announce_ns = 0;
+
+  // The encoder reads its blocks; the terminal event waits for that.
+  bool in_encoder = false;
+  bool ended = false;
+  SendEvent terminal_event;  // valid with `ended`
+};
+
+}  // namespace lynx

@@ -1,2 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
-int main() { return 0; }
+// `lynx`: one program, one subcommand a role. Each builds its objects and passes them down.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "app/bench.h"
+#include "app/chat.h"
+#include "app/daemon.h"
+#include "app/flags.h"
+#include "app/gateway_command.h"
+#include "app/inspect.h"
+#include "app/serve.h"
+
+namespace lynx {
+namespace {
+
+// --max_num_seqs is --max-num-seqs.
+std::vector<std::string> NormalizeArguments(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument.rfind("--", 0) == 0) {
+      const size_t end = std::min(argument.find('='), argument.size());
+      std::replace(argument.begin() + 2, argument.begin() + end, '_', '-');
+    }
+    arguments.push_back(std::move(argument));
+  }
+  return arguments;
+}
+
+// The flag that was probably meant, for the message about an unknown one.
+std::string Suggestion(const CLI::App& app, const std::string& message) {
+  const size_t begin = message.find("--");
+  if (begin == std::string::npos) return "";
+  const std::string unknown = message.substr(begin, message.find_first_of(" =]", begin) - begin);
+  std::vector<std::string> names;
+  const CLI::App* command = app.get_subcommands().empty() ? &app : app.get_subcommands()[0];
+  if (!command->get_subcommands().empty()) command = command->get_subcommands()[0];
+  for (const CLI::Option* option : command->get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string near = NearestWord(unknown, names);
+  return near.empty() ? "" : "; did you mean " + near + "?";
+}
+
+int Finish(const char* command, const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "lynx %s: %s\n", command, std::string(status.message()).c_str());
+  return 1;
+}
+
+// Resolves the configuration and runs the command with it, or only checks it.
+template <typename F>
+int WithConfig(const char* command, const ConfigFlags& flags, F&& run) {
+  const auto config = flags.Resolve();
+  if (!config.ok()) return Finish(command, config.status());
+  if (flags.check_config) {
+    std::printf("%s", ToYaml(*config).c_str());
+    return 0;
+  }
+  return Finish(command, run(*config));
+}
+
+absl::Status RunRole(ClusterConfig config, bool prefill, int index, const std::string& listen) {
+  LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
+  const RoleConfig& role = prefill ? config.context : config.generation;
+  if (index < 0 || index >= role.num_instances) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--index: ", index, " is not in 0..", role.num_instances - 1));
+  }
+  if (prefill && config.colocated) {
+    return absl::InvalidArgumentError("a colocated cluster has no prefill daemons");
+  }
+  DaemonOptions options{.config = std::move(config), .index = index, .listen_address = listen};
+  options.role = prefill                    ? Role::kPrefill
+                 : options.config.colocated ? Role::kColocated
+                                            : Role::kDecode;
+  return RunDaemon(options);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app{"Lynx: disaggregated LLM serving. Prefill and decode run apart; the KV cache travels\n"
+               "in nested planes, drafts start on the first of them, and every answer is exact.\n\n"
+               "Start here:  lynx serve --model PATH"};
+  app.name("lynx");
+  app.set_version_flag("--version", std::string("lynx ") + LYNX_VERSION);
+  app.require_subcommand(1);
+
+  CLI::App* serve = app.add_subcommand("serve", "Run a whole cluster on this machine");
+  ConfigFlags serve_flags(*serve, {.gateway = true, .engine = true, .cluster = true});
+
+  CLI::App* gateway = app.add_subcommand("gateway", "Run the HTTP front of a cluster");
+  ConfigFlags gateway_flags(*gateway, {.gateway = true});
+
+  int index = 0;
+  std::string listen;
+  CLI::App* prefill = app.add_subcommand("prefill", "Run one prefill daemon of a cluster");
+  CLI::App* decode = app.add_subcommand("decode", "Run one decode daemon of a cluster");
+  ConfigFlags prefill_flags(*prefill, {.engine = true});
+  ConfigFlags decode_flags(*decode, {.engine = true});
+  for (CLI::App* role : {prefill, decode}) {
+    role->add_option("--index", index, "Which of the section's urls this daemon is (from 0)");
+    role->add_option("--listen", listen, "host:port to listen on instead of the url's");
+  }
+
+  ChatOptions chat_options;
+  CLI::App* chat = app.add_subcommand("chat", "Talk to a running server");
+  chat->add_option("prompt", chat_options.prompt, "Ask this once; without it, a conversation");
+  chat->add_option("--url", chat_options.url, "The server")->capture_default_str();
+  chat->add_option("--api-key", chat_options.api_key, "Key, if the server wants one")
+      ->envname("LYNX_API_KEY");
+  chat->add_option("--model", chat_options.model, "Served model name");
+  chat->add_option("--system", chat_options.system, "System message");
+  chat->add_option("--temperature", chat_options.temperature, "0 is greedy");
+  chat->add_option("--max-tokens", chat_options.max_tokens, "Longest answer");
+  chat->add_option("--seed", chat_options.seed, "Seed of the sampling");
+
+  std::string inspect_path;
+  bool list_tensors = false;
+  CLI::App* inspect = app.add_subcommand("inspect", "Say what a model file holds");
+  inspect->add_option("model", inspect_path, "GGUF file or Hugging Face directory")->required();
+  inspect->add_flag("--tensors", list_tensors, "List every tensor");
+
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine; JSON lines");
+  bench->require_subcommand(1);
+  BenchEngineOptions engine_options;
+  CLI::App* bench_engine = bench->add_subcommand("engine", "Prefill and decode speed of a model");
+  bench_engine->add_option("--model", engine_options.config.model, "Model")->required();
+  bench_engine->add_option("--threads", engine_options.threads, "0: all cores");
+  bench_engine->add_option("--prefill", engine_options.prefill, "Prompt lengths")->delimiter(',');
+  bench_engine->add_option("--depth", engine_options.depth, "Context lengths")->delimiter(',');
+  bench_engine->add_option("--batch", engine_options.batch, "Sequences at once")->delimiter(',');
+  bench_engine->add_option("--repeats", engine_options.repeats, "Runs of each case")
+      ->check(CLI::Range(1, 1000));
+  BenchCodecOptions codec_options;
+  CLI::App* bench_codec = bench->add_subcommand("codec", "Encode and decode speed of KV codecs");
+  bench_codec->add_option("--codecs", codec_options.codecs, "Which (default: all)")->delimiter(',');
+  bench_codec->add_option("--head-dim", codec_options.head_dim, "Channels of a head")
+      ->check(CLI::Range(8, 256));
+  bench_codec->add_option("--repeats", codec_options.repeats, "Runs of each case")
+      ->check(CLI::Range(1, 1000));
+  for (auto [command, config] : {std::pair(bench_engine, &engine_options.config),
+                                 std::pair(bench_codec, &codec_options.config)}) {
+    command->add_option("--cpu-target", config->cpu_target, "auto, scalar, avx2, avx512 …")
+        ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni"}));
+    command->add_option("--compute", config->compute, "fast or f32")
+        ->check(CLI::IsMember({"fast", "f32"}));
+  }
+
+  std::vector<std::string> arguments = NormalizeArguments(argc, argv);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app.parse(arguments);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help, --version
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "lynx: %s%s\nSee lynx --help\n", e.what(),
+                 Suggestion(app, e.what()).c_str());
+    return 1;
+  }
+
+  if (serve->parsed()) {
+    return WithConfig("serve", serve_flags, [&](const ClusterConfig& config) -> absl::Status {
+      LYNX_ASSIGN_OR_RETURN(const auto keys, serve_flags.ApiKeys(config));
+      return RunServe(config, keys);
+    });
+  }
+  if (gateway->parsed()) {
+    return WithConfig("gateway", gateway_flags, [&](const ClusterConfig& config) -> absl::Status {
+      LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
+      LYNX_ASSIGN_OR_RETURN(const auto keys, gateway_flags.ApiKeys(config));
+      return RunGateway(config, keys);
+    });
+  }
+  if (prefill->parsed() || decode->parsed()) {
+    const bool is_prefill = prefill->parsed();
+    return WithConfig(is_prefill ? "prefill" : "decode", is_prefill ? prefill_flags : decode_flags,
+                      [&](const ClusterConfig& config) {
+                        return RunRole(config, is_prefill, index, listen);
+                      });
+  }
+  if (chat->parsed()) return Finish("chat", RunChat(chat_options));
+  if (inspect->parsed()) return Finish("inspect", RunInspect(inspect_path, list_tensors));
+  if (bench_engine->parsed()) return Finish("bench engine", RunBenchEngine(engine_options));
+  return Finish("bench codec", RunBenchCodec(codec_options));
+}
+
+}  // namespace
+}  // namespace lynx
+
+int main(int argc, char** argv) { return lynx::Main(argc, argv); }

@@ -238,7 +238,10 @@ class DaemonServerImpl final : public DaemonServer {
       : daemon_(backing_, info), decode_(backing_), prefill_(backing_, info) {
     backing_.watchdog_s = watchdog_s;
   }
-  ~DaemonServerImpl() override { Shutdown(0); }
+  ~DaemonServerImpl() override {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  }
 
   absl::Status Listen(const std::string& address) {
     grpc::ServerBuilder builder;
@@ -262,12 +265,6 @@ class DaemonServerImpl final : public DaemonServer {
   void Serve(Engine* engine, int vocab_size) override {
     backing_.vocab_size = vocab_size;
     backing_.engine = engine;
-  }
-
-  void Shutdown(int timeout_ms) override {
-    if (server_ == nullptr) return;
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
-    server_.reset();
   }
 
  private:

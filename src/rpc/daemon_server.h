@@ -19,12 +19,10 @@ class DaemonServer {
   // thread and answers Info.
   static absl::StatusOr<std::unique_ptr<DaemonServer>> Create(
       const std::string& listen_address, int watchdog_s, std::function<v1::DaemonInfo()> info);
-  virtual ~DaemonServer() = default;  // ends every call
+  virtual ~DaemonServer() = default;  // gives open calls a second to end, then cancels them
 
-  // The engine lives until after Shutdown; vocab_size bounds the token ids of requests.
+  // The engine outlives this; vocab_size bounds the token ids of requests.
   virtual void Serve(Engine* engine, int vocab_size) = 0;
-  // Waits up to the deadline for open calls to end, then cancels them.
-  virtual void Shutdown(int timeout_ms) = 0;
 };
 
 }  // namespace lynx

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lynx bench`: speeds of this machine, one JSON object a line, each with the bound that the same
+// run measured.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/cluster_config.h"
+
+namespace lynx {
+
+struct BenchEngineOptions {
+  ClusterConfig config;       // model, compute, cpu_target
+  int threads = 0;
+  std::vector<int> prefill = {512};  // prompt lengths
+  std::vector<int> depth = {0};      // tokens already in the cache when decoding
+  std::vector<int> batch = {1};      // sequences decoded together
+  int repeats = 5;
+};
+absl::Status RunBenchEngine(const BenchEngineOptions& options);
+
+struct BenchCodecOptions {
+  ClusterConfig config;  // cpu_target
+  std::vector<std::string> codecs;
+  int head_dim = 64;
+  int num_pages = 64;    // of 256 tokens
+  int repeats = 5;
+};
+absl::Status RunBenchCodec(const BenchCodecOptions& options);
+
+}  // namespace lynx

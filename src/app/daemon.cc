@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/daemon.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "app/build_engine.h"
+#include "app/stop_signals.h"
+#include "core/log.h"
+#include "lynx/codec.h"
+#include "lynx/transport.h"
+#include "model/model.h"
+#include "rpc/daemon_info.h"
+#include "rpc/daemon_server.h"
+#include "rpc/prefill_client.h"
+#include "spdlog/spdlog.h"
+#include "xxhash.h"
+
+namespace lynx {
+namespace {
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kPrefill: return "prefill";
+    case Role::kDecode: return "decode";
+    case Role::kColocated: return "colocated";
+  }
+  return "";
+}
+
+// What Info answers; written by the start-up and read by gRPC's threads.
+class InfoBoard {
+ public:
+  explicit InfoBoard(v1::DaemonInfo info) : info_(std::move(info)) {}
+
+  void Loading(std::string detail) {
+    std::lock_guard lock(mutex_);
+    info_.set_detail(std::move(detail));
+  }
+  void Serving(v1::DaemonInfo info) {
+    std::lock_guard lock(mutex_);
+    info_ = std::move(info);
+    serving_ = true;
+  }
+  void Draining() {
+    std::lock_guard lock(mutex_);
+    serving_ = false;
+    info_.set_ready(false);
+    info_.set_detail("draining");
+  }
+  // peers_missing: why the daemon cannot serve although it is up, or "".
+  v1::DaemonInfo Get(const std::string& peers_missing) const {
+    std::lock_guard lock(mutex_);
+    v1::DaemonInfo info = info_;
+    if (serving_) {
+      info.set_ready(peers_missing.empty());
+      info.set_detail(peers_missing);
+    }
+    return info;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  v1::DaemonInfo info_;
+  bool serving_ = false;
+};
+
+uint64_t HashOf(const SendPlan& plan) {
+  uint64_t hash = 0;
+  for (const auto& stage : plan.plane_end) {
+    hash = XXH64(stage.data(), stage.size() * sizeof(stage[0]), hash);
+  }
+  return hash;
+}
+
+std::string ListenAddress(const DaemonOptions& options, const std::string& url) {
+  if (!options.listen_address.empty()) return options.listen_address;
+  const std::string host = url.substr(0, url.rfind(':'));
+  const bool loopback = host == "localhost" || host.rfind("127.", 0) == 0 || host == "[::1]";
+  return loopback ? url : absl::StrCat("0.0.0.0", url.substr(url.rfind(':')));
+}
+
+EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& role,
+                                int max_model_len, int num_kv_blocks) {
+  const ClusterConfig& config = options.config;
+  EngineOptions engine;
+  engine.role = options.role;
+  engine.max_num_seqs = role.max_num_seqs;
+  engine.max_num_batched_tokens = role.max_num_batched_tokens;
+  engine.max_model_len = max_model_len;
+  engine.num_kv_blocks = num_kv_blocks;
+  engine.max_waiting = role.max_queue_size;
+  engine.enable_prefix_caching = role.enable_block_reuse;
+  engine.speculation = config.speculation.enabled;
+  engine.max_draft_tokens = config.speculation.max_draft_tokens;
+  engine.min_draft_survival = config.speculation.min_draft_survival;
+  engine.max_local_prefill_length = config.conditional_disagg.max_local_prefill_length;
+  return engine;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, Backend& backend,
+                                                 int max_rows, InfoBoard& board) {
+  int reported = -1;
+  return Model::Load(path, backend, max_rows, [&](const LoadProgress& progress) {
+    const int percent = progress.bytes_total == 0
+                            ? 100
+                            : static_cast<int>(100 * progress.bytes_done / progress.bytes_total);
+    if (percent / 20 == reported / 20 && reported >= 0) return;
+    reported = percent;
+    board.Loading(absl::StrCat("loading weights ", percent, " %"));
+    spdlog::info("loading weights: {} % of {:.0f} MB", percent, progress.bytes_total / 1e6);
+  });
+}
+
+// The parts of a daemon in the order of their construction; destroyed in reverse.
+struct Daemon {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Codec> codec;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<PrefillClient> prefill;
+  std::unique_ptr<Engine> engine;
+};
+
+absl::Status AddHandoff(const DaemonOptions& options, const SendPlan& plan, v1::DaemonInfo* info,
+                        Daemon* daemon, Engine::Peers* peers) {
+  const auto& t = options.config.transceiver;
+  LYNX_ASSIGN_OR_RETURN(daemon->transport,
+                        MakeUcxTransport({.tls = t.ucx_tls,
+                                          .heartbeat_interval_ms = t.heartbeat_interval_ms,
+                                          .suspect_after_ms = t.suspect_after_ms}));
+  Transport& transport = *daemon->transport;
+  const Codec& codec = *daemon->codec;
+  info->set_transport_address(transport.address());
+  if (options.role == Role::kPrefill) {
+    const KvSender::Options sender{.lease_ms = t.kv_lease_duration_s * 1000};
+    peers->make_sender = [=, &codec, &transport](KvPoolView pool, std::function<void()> wake) {
+      return KvSender::Create(sender, codec, plan, pool, transport, std::move(wake));
+    };
+    return absl::OkStatus();
+  }
+  const KvReceiver::Options receiver{.window_bytes = static_cast<size_t>(t.max_inflight_bytes),
+                                     .adapt_window = t.adapt_window,
+                                     .transfer_timeout_ms = t.kv_transfer_timeout_ms};
+  peers->make_receiver = [=, &codec, &transport](KvPoolView pool, std::function<void()> wake) {
+    return KvReceiver::Create(receiver, codec, plan, pool, transport, std::move(wake));
+  };
+  peers->receiver_address = transport.address();
+  daemon->prefill = PrefillClient::Create(options.config.context.urls, *info);
+  peers->remote = daemon->prefill.get();
+  return absl::OkStatus();
+}
+
+absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoard& board,
+                   v1::DaemonInfo* info, Daemon* daemon) {
+  const ClusterConfig& config = options.config;
+  LYNX_ASSIGN_OR_RETURN(daemon->backend, MakeBackend(config, role.threads));
+  spdlog::info("back-end {} ({}), {} threads, compute {}", daemon->backend->name(),
+               daemon->backend->target(), daemon->backend->num_threads(), config.compute);
+  LYNX_ASSIGN_OR_RETURN(daemon->model, LoadModel(config.model, *daemon->backend,
+                                                 role.max_num_batched_tokens, board));
+  const ModelConfig& model = daemon->model->config();
+  const KvLayout layout = daemon->model->kv_layout();
+  const int max_model_len = config.max_model_len == 0
+                                ? model.max_model_len
+                                : std::min(config.max_model_len, model.max_model_len);
+  LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(role.kv_memory, layout, max_model_len));
+  spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
+               num_blocks * layout.block_bytes() / 1e6);
+  LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, *daemon->backend));
+  const SendPlan plan =
+      DefaultSendPlan(*daemon->codec, model.num_layers, config.kv.target == "exact");
+
+  info->set_protocol_version(kProtocolVersion);
+  info->set_plane_format_version(1);
+  info->set_model_hash(daemon->model->hash());
+  info->set_compute(config.compute);
+  info->set_kv_dtype(layout.dtype == KvDtype::kBf16 ? "bf16" : "f32");
+  info->set_num_layers(layout.num_layers);
+  info->set_num_kv_heads(layout.num_kv_heads);
+  info->set_head_dim(layout.head_dim);
+  info->set_block_size(kBlockSize);
+  info->set_codec(config.kv.codec);
+  info->set_send_plan_hash(HashOf(plan));
+  info->set_model_name(model.name);
+  info->set_vocab_size(model.vocab_size);
+  info->set_max_model_len(max_model_len);
+
+  Engine::Peers peers;
+  if (options.role != Role::kColocated) {
+    LYNX_RETURN_IF_ERROR(AddHandoff(options, plan, info, daemon, &peers));
+    info->set_epoch(daemon->transport->epoch());
+  }
+  LYNX_ASSIGN_OR_RETURN(
+      daemon->engine,
+      Engine::Create(MakeEngineOptions(options, role, max_model_len, num_blocks), *daemon->model,
+                     *daemon->backend, std::move(peers)));
+  return absl::OkStatus();
+}
+
+// Runs a function after a time unless it is destroyed before.
+class Deadline {
+ public:
+  Deadline(int seconds, std::function<void()> expired)
+      : thread_([this, seconds, expired = std::move(expired)] {
+          std::unique_lock lock(mutex_);
+          if (!over_.wait_for(lock, std::chrono::seconds(seconds), [&] { return done_; })) {
+            expired();
+          }
+        }) {}
+  ~Deadline() {
+    {
+      std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    over_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+v1::DaemonInfo StartingInfo(const std::string& name, Role role) {
+  v1::DaemonInfo info;
+  info.set_name(name);
+  info.set_role(RoleName(role));
+  info.set_version(LYNX_VERSION);
+  info.set_detail("starting");
+  return info;
+}
+
+}  // namespace
+
+absl::Status RunDaemon(const DaemonOptions& options) {
+  const bool is_prefill = options.role == Role::kPrefill;
+  const RoleConfig& role = is_prefill ? options.config.context : options.config.generation;
+  const std::string name = absl::StrCat(is_prefill ? "prefill" : "decode", options.index);
+  LYNX_RETURN_IF_ERROR(InitLog(name, options.config.log_level));
+
+  StopSignals signals;
+  std::atomic<Engine*> serving = nullptr;
+  std::unique_ptr<Deadline> deadline;
+  InfoBoard board(StartingInfo(name, options.role));
+  signals.OnStop([&](int count) {
+    Engine* engine = serving;
+    if (engine == nullptr) std::_Exit(0);  // still loading: nothing was accepted
+    spdlog::info(count == 1 ? "stopping: letting running requests finish" : "stopping now");
+    board.Draining();
+    engine->Stop(/*drain=*/count == 1);
+    if (count == 1) {
+      deadline = std::make_unique<Deadline>(options.config.shutdown_timeout_s,
+                                            [=] { engine->Stop(/*drain=*/false); });
+    }
+  });
+
+  Daemon daemon;
+  std::atomic<PrefillClient*> prefill = nullptr;
+  const auto peers_missing = [&prefill] {
+    const PrefillClient* client = prefill;
+    return client == nullptr ? "" : client->unavailable_reason();
+  };
+  LYNX_ASSIGN_OR_RETURN(
+      auto server,
+      DaemonServer::Create(ListenAddress(options, role.urls[options.index]),
+                           options.config.watchdog_s, [&] { return board.Get(peers_missing()); }));
+  v1::DaemonInfo info = StartingInfo(name, options.role);
+  LYNX_RETURN_IF_ERROR(Build(options, role, board, &info, &daemon));
+  prefill = daemon.prefill.get();
+  server->Serve(daemon.engine.get(), daemon.model->config().vocab_size);
+  board.Serving(info);
+  serving = daemon.engine.get();
+  spdlog::info("serving on {}", role.urls[options.index]);
+
+  daemon.engine->Run();
+  signals.End();
+  deadline.reset();
+  server.reset();
+  spdlog::info("stopped");
+  return absl::OkStatus();
+}
+
+}  // namespace lynx

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/flags.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+namespace lynx {
+namespace {
+
+const char* Environment(const char* name, const char* alias) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : alias == nullptr ? nullptr : std::getenv(alias);
+}
+
+// Both roles share the flag; a file can tell them apart.
+template <typename T>
+void SetBoth(ClusterConfig& config, T RoleConfig::* field, T value) {
+  config.context.*field = value;
+  config.generation.*field = value;
+}
+
+}  // namespace
+
+template <typename T>
+void ConfigFlags::Add(CLI::App& command, const char* name, const char* help,
+                      std::function<void(ClusterConfig&, const T&)> apply) {
+  auto value = std::make_shared<T>();
+  CLI::Option* option = command.add_option(name, *value, help);
+  overrides_.push_back([value, option, apply](ClusterConfig& config) {
+    if (option->count() > 0) apply(config, *value);
+    return absl::OkStatus();
+  });
+}
+
+ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
+  using Config = ClusterConfig;
+  command.add_option("--config", file_, "Cluster file (YAML); paths in it are relative to it");
+  command.add_flag("--check-config", check_config, "Check the configuration and exit");
+  Add<std::string>(command, "model,--model", "Model: a GGUF file or a Hugging Face directory",
+                   [](Config& c, const std::string& v) { c.model = v; });
+  Add<std::string>(command, "--log-level", "trace, debug, info, warn or error",
+                   [](Config& c, const std::string& v) { c.log_level = v; });
+  Add<int>(command, "--max-model-len", "Longest prompt plus answer, in tokens (0: the model's)",
+           [](Config& c, const int& v) { c.max_model_len = v; });
+  Add<int>(command, "--shutdown-timeout", "Seconds that running requests get after SIGTERM",
+           [](Config& c, const int& v) { c.shutdown_timeout_s = v; });
+  if (groups.gateway) {
+    Add<std::string>(command, "--host", "Address the HTTP server listens on",
+                     [](Config& c, const std::string& v) { c.hostname = v; });
+    Add<int>(command, "--port", "Port of the HTTP server (default 8000)",
+             [](Config& c, const int& v) { c.port = v; });
+    Add<std::vector<std::string>>(
+        command, "--served-model-name", "Name (or names) of the model in the API",
+        [](Config& c, const std::vector<std::string>& v) { c.served_model_name = v; });
+    Add<std::string>(command, "--chat-template", "Jinja file used instead of the model's template",
+                     [](Config& c, const std::string& v) { c.chat_template = v; });
+    Add<std::string>(command, "--generation-config",
+                     "auto: the model's generation_config.json sets defaults; vllm: neutral ones",
+                     [](Config& c, const std::string& v) { c.generation_config = v; });
+    Add<int>(command, "--max-logprobs", "Most logprobs a request may ask for",
+             [](Config& c, const int& v) { c.max_logprobs = v; });
+    command.add_option("--api-key", api_keys_,
+                       "Key that /v1 requests must bear (better: LYNX_API_KEY or --api-key-file)");
+    Add<std::string>(command, "--api-key-file", "File with one API key per line",
+                     [](Config& c, const std::string& v) { c.api_key_file = v; });
+  }
+  if (groups.engine) {
+    Add<std::string>(command, "--device", "cpu or cuda",
+                     [](Config& c, const std::string& v) { c.device = v; });
+    Add<std::string>(command, "--compute", "fast, or f32 (slow yardstick)",
+                     [](Config& c, const std::string& v) { c.compute = v; });
+    Add<std::string>(command, "--cpu-target", "auto, scalar, avx2, avx512 or avx512vnni",
+                     [](Config& c, const std::string& v) { c.cpu_target = v; });
+    Add<int>(command, "--threads", "Compute threads of each engine (0: share the cores)",
+             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::threads, v); });
+    Add<int>(command, "--max-num-seqs", "Most sequences in one step",
+             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_seqs, v); });
+    Add<int>(command, "--max-num-batched-tokens", "Token budget of a step, and prefill chunk",
+             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_batched_tokens, v); });
+    Add<std::string>(command, "--codec", "KV codec of the hand-off: planes, bf16, int8, int4, paper",
+                     [](Config& c, const std::string& v) { c.kv.codec = v; });
+    Add<std::string>(command, "--kv-target", "exact, or 8bit",
+                     [](Config& c, const std::string& v) { c.kv.target = v; });
+    Add<std::string>(command, "--speculation", "on or off: draft on the anchor while the rest travels",
+                     [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });
+    command.get_option("--speculation")->check(CLI::IsMember({"on", "off"}));
+    auto size = std::make_shared<std::string>();
+    CLI::Option* kv_memory =
+        command.add_option("--kv-memory", *size, "Memory of each KV pool, e.g. 2G");
+    overrides_.push_back([size, kv_memory](Config& c) -> absl::Status {
+      if (kv_memory->count() == 0) return absl::OkStatus();
+      const auto bytes = ParseSize(*size);
+      if (!bytes.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat("--kv-memory: ", bytes.status().message()));
+      }
+      SetBoth(c, &RoleConfig::kv_memory, *bytes);
+      return absl::OkStatus();
+    });
+  }
+  if (groups.cluster) {
+    Add<int>(command, "--prefill", "How many prefill daemons to start (default 1)",
+             [](Config& c, const int& v) { c.context.num_instances = v; });
+    Add<int>(command, "--decode", "How many decode daemons to start (default 1)",
+             [](Config& c, const int& v) { c.generation.num_instances = v; });
+  }
+  if (groups.cluster || groups.engine) {
+    CLI::Option* flag =
+        command.add_flag("--colocated", colocated, "One engine that prefills and decodes");
+    overrides_.push_back([this, flag](Config& c) {
+      if (flag->count() > 0) c.colocated = colocated;
+      return absl::OkStatus();
+    });
+  }
+}
+
+absl::StatusOr<ClusterConfig> ConfigFlags::Resolve() const {
+  ClusterConfig config;
+  std::string file = file_;
+  if (const char* env = Environment("LYNX_CONFIG", nullptr); file.empty() && env != nullptr) {
+    file = env;
+  }
+  if (const char* env = Environment("LYNX_LOG_LEVEL", "VLLM_LOGGING_LEVEL")) config.log_level = env;
+  if (!file.empty()) {
+    LYNX_ASSIGN_OR_RETURN(config, LoadClusterConfig(file));
+  }
+  for (const auto& apply : overrides_) LYNX_RETURN_IF_ERROR(apply(config));
+  // The flags' values pass the same checks as the file's.
+  const auto checked = ParseClusterConfig(ToYaml(config), "flags");
+  if (!checked.ok()) {
+    const std::string message(checked.status().message());
+    const size_t key = message.find(": ");
+    return absl::InvalidArgumentError(key == std::string::npos ? message
+                                                               : message.substr(key + 2));
+  }
+  return config;
+}
+
+absl::StatusOr<std::vector<std::string>> ConfigFlags::ApiKeys(const ClusterConfig& config) const {
+  if (!api_keys_.empty()) return api_keys_;
+  if (const char* key = Environment("LYNX_API_KEY", "VLLM_API_KEY"); key != nullptr && *key != 0) {
+    return std::vector<std::string>{key};
+  }
+  std::vector<std::string> keys;
+  if (config.api_key_file.empty()) return keys;
+  std::ifstream in(config.api_key_file);
+  if (!in) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("api_key_file: ", config.api_key_file, " cannot be read"));
+  }
+  for (std::string line; std::getline(in, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (!line.empty()) keys.push_back(line);
+  }
+  if (keys.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("api_key_file: ", config.api_key_file, " holds no key"));
+  }
+  return keys;
+}
+
+}  // namespace lynx

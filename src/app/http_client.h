@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small HTTP client for `lynx chat` and `lynx serve`. One request a call, plain HTTP.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lynx/status.h"
+
+namespace lynx {
+
+struct HttpRequest {
+  std::string host;
+  int port = 80;
+  std::string method = "GET";
+  std::string target = "/";
+  std::string body;     // JSON
+  std::string api_key;  // "" = none
+  std::chrono::milliseconds timeout{600'000};  // without any byte
+};
+
+struct HttpResponse {
+  int status = 0;
+  std::string body;  // empty when on_data took it
+};
+
+// on_data, if set, gets the pieces of a 200's body as they arrive.
+absl::StatusOr<HttpResponse> SendHttp(const HttpRequest& request,
+                                      const std::function<void(std::string_view)>& on_data = nullptr);
+
+// "http://host:port[/v1]" -> host and port.
+absl::Status ParseUrl(const std::string& url, std::string* host, int* port);
+
+// Whether a gateway answers /live, asked at most a few times a second until it does.
+class LivenessProbe {
+ public:
+  bool Check(const std::string& host, int port);
+
+ private:
+  std::chrono::steady_clock::time_point next_;
+  bool up_ = false;
+};
+
+}  // namespace lynx

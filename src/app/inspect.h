@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "lynx/status.h"
+
+namespace lynx {
+
+// Prints what a model file holds and the KV bytes per token for each codec.
+absl::Status RunInspect(const std::string& path, bool list_tensors);
+
+}  // namespace lynx

@@ -17,6 +17,7 @@
 // its last kNumRecentTokens.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -64,8 +65,22 @@ class KvPageCodec {
  private:
   KvPageCodec(const Codec& codec, const SendPlan& plan, const KvLayout& layout);
 
+  using PoolTiles = std::array<std::byte*, kPageBlocks>;
+
   PageShape Shape(const KvPage& page, KvKind kind) const;
+  PoolTiles Tiles(const KvPoolView& pool, const KvPage& page, KvKind kind, int head) const;
   bool HasLowHalves(int stage) const;
+  size_t LowHalvesBytes(const KvPage& page) const;
+
+  void EncodeHead(const KvPoolView& pool, const KvPage& page, KvKind kind, int head,
+                  std::span<std::vector<std::byte>> stages) const;
+  // Cuts the low halves off the last stage; empty when there are none.
+  absl::StatusOr<std::span<const std::byte>> TakeLowHalves(
+      const KvPage& page, std::vector<std::span<const std::byte>>& stages) const;
+  // Takes one head's planes off the front of each stage. low: its low halves, or null.
+  absl::Status DecodeHead(const KvPage& page, KvKind kind, int head,
+                          std::vector<std::span<const std::byte>>& stages, const std::byte* low,
+                          const KvPoolView& pool) const;
 
   const Codec& codec_;
   SendPlan plan_;

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// A page into planes, in three passes over its live blocks: the range of every group; page and
+// group metadata; codes and exact bits.
+//
+// The vector kernels want whole blocks of ordinary numbers. So a block at the edge of the live
+// tokens is copied with its other slots repeating the first live token, which changes no range and
+// gives codes that decoders ignore; and raw groups are copied as zeros.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/plane_page.h"
+
+namespace lynx::cpu {
+namespace {
+
+// A group with a magnitude of 2^15 or more, Inf or NaN is sent raw: so page metadata always fits
+// FP16.
+constexpr int16_t kMaxCodedKey = 0x4700 - 1;
+bool IsRaw(int16_t min_key, int16_t max_key) {
+  return max_key > kMaxCodedKey || min_key < static_cast<int16_t>(~kMaxCodedKey);
+}
+
+class PageEncoder {
+ public:
+  PageEncoder(const PlaneBlockKernels& kernels, const PlaneEncodeParams& params)
+      : kernels_(kernels), params_(params), layout_(params.shape) {}
+
+  void Run() {
+    for (int i = 0; i < layout_.num_blocks; ++i) {
+      kernels_.key_range(kind(), head_dim(), LiveTile(i), min_key_[i], max_key_[i]);
+    }
+    if (layout_.num_blocks > 0) PutPageMetadata();
+    for (int i = 0; i < layout_.num_blocks; ++i) EncodeBlock(i);
+    FinishPlanes();
+  }
+
+ private:
+  KvKind kind() const { return params_.shape.kind; }
+  int head_dim() const { return layout_.head_dim; }
+  const Bf16* tile(int i) const { return params_.tiles[layout_.first_block + i]; }
+  Bf16 At(const Bf16* tile, int channel, int token) const {
+    return tile[TileIndex(kind(), head_dim(), channel, token)];
+  }
+
+  const Bf16* LiveTile(int i);
+  void PutPageMetadata();
+  void EncodeBlock(int i);
+  const Bf16* WithoutRawGroups(int i, const Bf16* tile, const uint8_t* low, const uint8_t* high);
+  void PutRawGroup(int i, const Bf16* tile, int channel);
+  void PutProtected();
+  void FinishPlanes();
+
+  const PlaneBlockKernels& kernels_;
+  const PlaneEncodeParams& params_;
+  const PlaneLayout layout_;
+  size_t num_raw_bytes_ = 0;
+  size_t num_stream_bytes_ = 0;
+  int16_t min_key_[kPageBlocks][kMaxHeadDim];
+  int16_t max_key_[kPageBlocks][kMaxHeadDim];
+  float page_lo_[kMaxHeadDim];
+  float unit_[kMaxHeadDim];
+  float lo_[kMaxHeadDim];
+  float step_[kMaxHeadDim];
+  alignas(64) Bf16 scratch_[kBlockSize * kMaxHeadDim];
+};
+
+const Bf16* PageEncoder::LiveTile(int i) {
+  const int begin = layout_.block_live_begin(i), end = layout_.block_live_end(i);
+  if (begin == 0 && end == kBlockSize) return tile(i);
+  for (int c = 0; c < head_dim(); ++c) {
+    for (int t = 0; t < kBlockSize; ++t) {
+      const bool live = t >= begin && t < end;
+      scratch_[TileIndex(kind(), head_dim(), c, t)] = At(tile(i), c, live ? t : begin);
+    }
+  }
+  return scratch_;
+}
+
+// FP16 low and range that hold every value of the channel strictly: lo <= x < lo + range as floats.
+// The range is at least 2^-6 of the largest magnitude, so that a cell is never narrower than the
+// rounding of its bounds. A channel of +0 alone has range 0.
+struct ChannelRange {
+  uint16_t lo = 0;
+  uint16_t range = 0;
+};
+ChannelRange CoverKeys(int16_t min_key, int16_t max_key) {
+  if (min_key == 0 && max_key == 0) return {};
+  const float least = BoundOperand(FromOrderedKey(min_key));
+  const float greatest = BoundOperand(FromOrderedKey(max_key));
+  ChannelRange r;
+  r.lo = HalfBelow(least);
+  const float lo = HalfToFloat(r.lo);
+  const float smallest_range = 0x1p-6f * std::max(std::abs(lo), std::abs(greatest));
+  r.range = HalfAbove(std::max(greatest - lo, smallest_range));
+  while (!(lo + HalfToFloat(r.range) > greatest)) ++r.range;
+  return r;
+}
+
+void PageEncoder::PutPageMetadata() {
+  std::byte* out = params_.planes[0];
+  for (int c = 0; c < head_dim(); ++c) {
+    int16_t min_key = INT16_MAX, max_key = INT16_MIN;
+    for (int i = 0; i < layout_.num_blocks; ++i) {
+      if (IsRaw(min_key_[i][c], max_key_[i][c])) continue;
+      min_key = std::min(min_key, min_key_[i][c]);
+      max_key = std::max(max_key, max_key_[i][c]);
+    }
+    const ChannelRange r = min_key > max_key ? ChannelRange{} : CoverKeys(min_key, max_key);
+    std::memcpy(out + c * sizeof(r.lo), &r.lo, sizeof(r.lo));
+    std::memcpy(out + (head_dim() + c) * sizeof(r.range), &r.range, sizeof(r.range));
+    page_lo_[c] = HalfToFloat(r.lo);
+    unit_[c] = HalfToFloat(r.range) * 0x1p-8f;
+  }
+}
+
+void PageEncoder::PutRawGroup(int i, const Bf16* tile, int channel) {
+  std::byte* out = params_.planes[0] + layout_.raw_offset() + num_raw_bytes_;
+  for (int t = layout_.block_live_begin(i); t < layout_.block_live_end(i); ++t) {
+    const Bf16 v = At(tile, channel, t);
+    std::memcpy(out, &v, sizeof(v));
+    out += sizeof(v);
+    num_raw_bytes_ += sizeof(v);
+  }
+}
+
+// Sends the raw groups of block i and returns its tile with zeros in their place.
+const Bf16* PageEncoder::WithoutRawGroups(int i, const Bf16* tile, const uint8_t* low,
+                                          const uint8_t* high) {
+  for (int c = 0; c < head_dim(); ++c) {
+    if (low[c] <= high[c]) continue;
+    if (tile != scratch_) {
+      std::copy_n(tile, kBlockSize * head_dim(), scratch_);
+      tile = scratch_;
+    }
+    PutRawGroup(i, tile, c);
+    for (int t = 0; t < kBlockSize; ++t) scratch_[TileIndex(kind(), head_dim(), c, t)] = Bf16{};
+  }
+  return tile;
+}
+
+void PageEncoder::EncodeBlock(int i) {
+  auto* low = reinterpret_cast<uint8_t*>(params_.planes[0]) + layout_.group_codes_offset() +
+              static_cast<size_t>(i) * head_dim() * 2;
+  uint8_t* high = low + head_dim();
+  kernels_.group_codes({.head_dim = head_dim(),
+                        .page_lo = page_lo_,
+                        .unit = unit_,
+                        .min_key = min_key_[i],
+                        .max_key = max_key_[i],
+                        .low = low,
+                        .high = high});
+  kernels_.group_bounds(head_dim(), page_lo_, unit_, low, high, lo_, step_);
+  bool any_raw = false;
+  for (int c = 0; c < head_dim(); ++c) {
+    if (!IsRaw(min_key_[i][c], max_key_[i][c])) continue;
+    low[c] = kRawLowCode;
+    high[c] = kRawHighCode;
+    lo_[c] = step_[c] = 0;
+    any_raw = true;
+  }
+  const Bf16* tile = LiveTile(i);
+  if (any_raw) tile = WithoutRawGroups(i, tile, low, high);
+
+  EncodeBlockParams block{.kind = kind(),
+                          .head_dim = head_dim(),
+                          .tile = tile,
+                          .lo = lo_,
+                          .step = step_,
+                          .live_begin = layout_.block_live_begin(i),
+                          .live_end = layout_.block_live_end(i)};
+  block.rows[0] = params_.planes[0] + layout_.codes_offset() + i * layout_.block_code_bytes(0);
+  for (int p = 1; p < kExactPlane; ++p) {
+    block.rows[p] = params_.planes[p] + i * layout_.block_code_bytes(p);
+  }
+  std::byte* exact = params_.planes[kExactPlane];
+  if (exact != nullptr) block.stream = exact + layout_.stream_offset() + num_stream_bytes_;
+  const auto stream_bytes = static_cast<uint32_t>(kernels_.encode(block));
+  if (exact != nullptr) std::memcpy(exact + i * sizeof(uint32_t), &stream_bytes, sizeof(uint32_t));
+  num_stream_bytes_ += stream_bytes;
+}
+
+void PageEncoder::PutProtected() {
+  std::byte* out = params_.planes[0] + layout_.protected_offset();
+  for (int t = 0; t < params_.shape.num_tokens; ++t) {
+    if (t >= layout_.live_begin && t < layout_.live_end) continue;
+    for (int c = 0; c < head_dim(); ++c) {
+      const Bf16 v = At(params_.tiles[t / kBlockSize], c, t % kBlockSize);
+      std::memcpy(out, &v, sizeof(v));
+      out += sizeof(v);
+    }
+  }
+}
+
+void PageEncoder::FinishPlanes() {
+  PutProtected();
+  auto& bytes = *params_.plane_bytes;
+  bytes[0] = layout_.raw_offset() + num_raw_bytes_;
+  for (int p = 1; p < kExactPlane; ++p) bytes[p] = layout_.code_plane_bytes(p);
+  bytes[kExactPlane] = 0;
+  std::byte* exact = params_.planes[kExactPlane];
+  if (exact == nullptr || layout_.num_blocks == 0) return;
+  const size_t end = layout_.stream_offset() + num_stream_bytes_;
+  std::memset(exact + end, 0, PlaneLayout::kExactPadding);
+  bytes[kExactPlane] = end + PlaneLayout::kExactPadding;
+}
+
+}  // namespace
+
+void EncodePlanes(const PlaneBlockKernels& kernels, const PlaneEncodeParams& params) {
+  PageEncoder(kernels, params).Run();
+}
+
+void CpuBackend::PlaneEncode(const PlaneEncodeParams& params) const {
+  EncodePlanes(PlaneBlockKernelsFor(options_.target), params);
+}
+
+}  // namespace lynx::cpu

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The meaning of the plane format's block kernels, one element at a time.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/plane_block.h"
+
+namespace lynx::cpu {
+namespace {
+
+constexpr int kLanes = 16;
+
+// Channel and token of tile element e.
+struct Element {
+  int channel;
+  int token;
+};
+Element Locate(KvKind kind, int head_dim, int e) {
+  if (kind == KvKind::kKey) return {e / kBlockSize, e % kBlockSize};
+  return {e % head_dim, e / head_dim};
+}
+
+void KeyRange(KvKind kind, int head_dim, const Bf16* tile, int16_t* min_key, int16_t* max_key) {
+  std::fill_n(min_key, head_dim, INT16_MAX);
+  std::fill_n(max_key, head_dim, INT16_MIN);
+  for (int e = 0; e < kBlockSize * head_dim; ++e) {
+    const int c = Locate(kind, head_dim, e).channel;
+    const int16_t key = OrderedKey(tile[e]);
+    min_key[c] = std::min(min_key[c], key);
+    max_key[c] = std::max(max_key[c], key);
+  }
+}
+
+// Truncates t to an integer in 0 .. 255.
+int ClampCode(float t) { return static_cast<int>(std::min(std::max(t, 0.0f), 255.0f)); }
+
+float GroupLow(int low, float unit, float page_lo) {
+  return std::fma(static_cast<float>(low), unit, page_lo);
+}
+float GroupStep(int low, int high, float unit) {
+  return static_cast<float>(high + 1 - low) * (unit * 0x1p-8f);
+}
+
+void GroupCodes(const GroupCodesParams& p) {
+  for (int c = 0; c < p.head_dim; ++c) {
+    const float page_lo = p.page_lo[c], unit = p.unit[c];
+    const float least = BoundOperand(FromOrderedKey(p.min_key[c]));
+    const float greatest = BoundOperand(FromOrderedKey(p.max_key[c]));
+    const float scale = unit > 0 ? 1.0f / unit : 0.0f;
+    int low = ClampCode((least - page_lo) * scale);
+    if (GroupLow(low, unit, page_lo) > least) low = std::max(low - 1, 0);
+    const float lo = GroupLow(low, unit, page_lo);
+    int high = ClampCode((greatest - page_lo) * scale);
+    if (!(CellBound(256, GroupStep(low, high, unit), lo) > greatest))
+      high = std::min(high + 1, 255);
+    if (lo > least || !(CellBound(256, GroupStep(low, high, unit), lo) > greatest)) {
+      low = 0;
+      high = 255;
+    }
+    p.low[c] = static_cast<uint8_t>(low);
+    p.high[c] = static_cast<uint8_t>(high);
+  }
+}
+
+void GroupBounds(int head_dim, const float* page_lo, const float* unit, const uint8_t* low,
+                 const uint8_t* high, float* lo, float* step) {
+  for (int c = 0; c < head_dim; ++c) {
+    lo[c] = GroupLow(low[c], unit[c], page_lo[c]);
+    step[c] = GroupStep(low[c], high[c], unit[c]);
+  }
+}
+
+// The cell that holds x. The estimate is off by at most one (docs/plane_format.md).
+int Code(float x, float step, float lo) {
+  if (step == 0) return 0;
+  int q = ClampCode((x - lo) * (1.0f / step));
+  const bool below = CellBound(static_cast<float>(q), step, lo) > x;
+  const bool above = CellBound(static_cast<float>(q + 1), step, lo) <= x;
+  return q - below + above;
+}
+
+// The BF16 values of a cell: count of them from key `first`. An empty cell counts as one.
+struct Cell {
+  int32_t first;
+  int count;
+  int index_bits() const { return std::bit_width(static_cast<uint32_t>(count - 1)); }
+};
+Cell CellValues(int q, float step, float lo) {
+  const int32_t first = CeilKey(CellBound(static_cast<float>(q), step, lo));
+  const int32_t end = CeilKey(CellBound(static_cast<float>(q + 1), step, lo));
+  return {first, std::max(end - first, 1)};
+}
+
+uint32_t LoadDword(const std::byte* row, int lane) {
+  uint32_t v;
+  std::memcpy(&v, row + lane * sizeof(v), sizeof(v));
+  return v;
+}
+void OrDword(std::byte* row, int lane, uint32_t bits) {
+  const uint32_t v = LoadDword(row, lane) | bits;
+  std::memcpy(row + lane * sizeof(v), &v, sizeof(v));
+}
+
+// Where the code bits of element e lie in each plane.
+struct CodePlace {
+  int lane, chunk, f;
+  explicit CodePlace(int e) : lane(e % kLanes), chunk(e / 256), f(e / kLanes % kLanes) {}
+  size_t row(int plane) const {
+    constexpr size_t kRowBytes = kLanes * sizeof(uint32_t);
+    const int rows[4] = {chunk, chunk / 2, chunk / 2, chunk * 2 + f % 2};
+    return rows[plane] * kRowBytes;
+  }
+  int shift(int plane) const {
+    const int shifts[4] = {2 * f, 2 * f + chunk % 2, 2 * f + chunk % 2, f / 2 * 4};
+    return shifts[plane];
+  }
+};
+constexpr int kCodeShift[4] = {6, 5, 4, 0};
+constexpr uint32_t kCodeMask[4] = {3, 1, 1, 15};
+
+struct BitWriter {
+  std::byte* out;
+  uint64_t pending = 0;
+  int num_pending = 0;
+  size_t size = 0;
+  void Append(uint32_t value, int bits) {
+    pending |= uint64_t{value} << num_pending;
+    num_pending += bits;
+    if (num_pending >= 32) Flush();
+  }
+  void Flush() {
+    const auto word = static_cast<uint32_t>(pending);
+    std::memcpy(out + size, &word, sizeof(word));
+    size += sizeof(word);
+    pending >>= 32;
+    num_pending -= 32;
+  }
+};
+
+size_t Encode(const EncodeBlockParams& p) {
+  const int num_elements = kBlockSize * p.head_dim;
+  constexpr int kBits[4] = {2, 1, 1, 4};
+  for (int plane = 0; plane < 4; ++plane) {
+    std::memset(p.rows[plane], 0, static_cast<size_t>(num_elements) * kBits[plane] / 8);
+  }
+  BitWriter stream{p.stream};
+  for (int e = 0; e < num_elements; ++e) {
+    const auto [channel, token] = Locate(p.kind, p.head_dim, e);
+    const float step = p.step[channel], lo = p.lo[channel];
+    const int q = Code(BoundOperand(p.tile[e]), step, lo);
+    const CodePlace place(e);
+    for (int plane = 0; plane < 4; ++plane) {
+      const uint32_t bits = (static_cast<uint32_t>(q) >> kCodeShift[plane]) & kCodeMask[plane];
+      OrDword(p.rows[plane] + place.row(plane), place.lane, bits << place.shift(plane));
+    }
+    if (p.stream == nullptr || token < p.live_begin || token >= p.live_end) continue;
+    const Cell cell = CellValues(q, step, lo);
+    stream.Append(static_cast<uint32_t>(OrderedKey(p.tile[e]) - cell.first), cell.index_bits());
+  }
+  if (stream.num_pending > 0) stream.Flush();
+  return stream.size;
+}
+
+// Bits past the end read as 0.
+uint32_t ReadBits(const std::byte* stream, size_t bytes, size_t at, int bits) {
+  uint64_t window = 0;
+  const size_t first = at / 8;
+  if (first < bytes) {
+    std::memcpy(&window, stream + first, std::min(sizeof(uint32_t), bytes - first));
+  }
+  return static_cast<uint32_t>(window >> (at % 8)) & ((1u << bits) - 1);
+}
+
+bool Decode(const DecodeBlockParams& p) {
+  int num_bits = 0;
+  constexpr int kBits[4] = {2, 1, 1, 4};
+  for (int plane = 0; plane < 4 && p.rows[plane] != nullptr; ++plane) num_bits += kBits[plane];
+  const float centre = static_cast<float>(1 << (8 - num_bits)) * 0.5f;
+  size_t at = 0;
+  bool ok = true;
+  for (int e = 0; e < kBlockSize * p.head_dim; ++e) {
+    const auto [channel, token] = Locate(p.kind, p.head_dim, e);
+    const float step = p.step[channel], lo = p.lo[channel];
+    const CodePlace place(e);
+    uint32_t q = 0;
+    for (int plane = 0; plane < 4 && p.rows[plane] != nullptr; ++plane) {
+      const uint32_t row = LoadDword(p.rows[plane] + place.row(plane), place.lane);
+      q |= ((row >> place.shift(plane)) & kCodeMask[plane]) << kCodeShift[plane];
+    }
+    if (p.stream == nullptr) {
+      p.tile[e] = ToBf16(CellBound(static_cast<float>(q) + centre, step, lo));
+      continue;
+    }
+    const Cell cell = CellValues(static_cast<int>(q), step, lo);
+    const bool live = token >= p.live_begin && token < p.live_end;
+    const int bits = live ? cell.index_bits() : 0;
+    const uint32_t index = ReadBits(p.stream, p.stream_bytes, at, bits);
+    at += bits;
+    ok = ok && index < static_cast<uint32_t>(cell.count);
+    p.tile[e] = FromOrderedKey(cell.first + static_cast<int32_t>(index));
+  }
+  return ok && (p.stream == nullptr || (at + 31) / 32 * sizeof(uint32_t) == p.stream_bytes);
+}
+
+}  // namespace
+
+const PlaneBlockKernels kPlaneBlockRef = {KeyRange, GroupCodes, GroupBounds, Encode, Decode};
+
+}  // namespace lynx::cpu

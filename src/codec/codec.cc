@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lynx/codec.h"
+
+#include <string>
+
+#include "codec/codecs.h"
+#include "lynx/plane_format.h"
+
+namespace lynx {
+namespace {
+
+constexpr std::string_view kNames[] = {"planes", "bf16", "int8", "int4", "paper"};
+
+// Leading planes of the plane format that hold so many code bits.
+constexpr int kPlanes2Bits = 1;
+constexpr int kPlanes4Bits = 3;
+
+}  // namespace
+
+std::span<const std::string_view> CodecNames() { return kNames; }
+
+absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view name, const Backend& backend) {
+  if (name == "planes") return MakePlanesCodec(backend);
+  if (name == "bf16") return MakeBf16Codec();
+  if (name == "int8") return MakeInt8Codec();
+  if (name == "int4") return MakeInt4Codec();
+  if (name == "paper") return MakePaperCodec();
+  std::string known;
+  for (const std::string_view n : CodecNames()) known.append(known.empty() ? "" : ", ").append(n);
+  return absl::InvalidArgumentError(
+      absl::StrCat("codec: unknown name \"", std::string(name), "\"; known are ", known));
+}
+
+SendPlan DefaultSendPlan(const Codec& codec, int num_layers, bool exact_target) {
+  const int num_planes = static_cast<int>(codec.planes().size());
+  const size_t num_tensors = static_cast<size_t>(num_layers) * 2;
+  SendPlan plan;
+  if (num_planes == kNumPlanes && codec.lossless()) {
+    std::vector<int> anchor(num_tensors);
+    for (size_t i = 0; i < num_tensors; ++i) {
+      anchor[i] = i % 2 == size_t(KvKind::kKey) ? kPlanes4Bits : kPlanes2Bits;
+    }
+    plan.plane_end.push_back(std::move(anchor));
+    plan.plane_end.emplace_back(num_tensors, kExactPlane);
+    if (exact_target) plan.plane_end.emplace_back(num_tensors, kNumPlanes);
+    return plan;
+  }
+  for (int p = 1; p <= num_planes; ++p) plan.plane_end.emplace_back(num_tensors, p);
+  return plan;
+}
+
+}  // namespace lynx

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codec/kv_page_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "codec/tile_access.h"
+#include "lynx/plane_format.h"
+
+namespace lynx {
+namespace {
+
+constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
+constexpr size_t kLengthBytes = sizeof(uint32_t);
+constexpr size_t kLowHalfBytes = sizeof(uint16_t);
+
+const char* KindName(KvKind kind) { return kind == KvKind::kKey ? "key" : "value"; }
+
+int NumBlocks(const KvPage& page) { return (page.num_tokens + kBlockSize - 1) / kBlockSize; }
+
+// The upper halves of a float32 pool's tiles, in memory of their own.
+class UpperHalves {
+ public:
+  explicit UpperHalves(const KvLayout& layout)
+      : elements_(layout.tile_elements()), tiles_(elements_ * kPageBlocks) {}
+
+  Bf16* tile(int block) { return tiles_.data() + block * elements_; }
+  void Load(int block, const std::byte* pool_tile) {
+    for (size_t e = 0; e < elements_; ++e) {
+      std::memcpy(&tile(block)[e], pool_tile + e * sizeof(float) + kLowHalfBytes, sizeof(Bf16));
+    }
+  }
+
+ private:
+  size_t elements_;
+  std::vector<Bf16> tiles_;
+};
+
+std::byte* Element(const PageShape& shape, std::byte* const* tiles, int channel, int token) {
+  return tiles[token / kBlockSize] +
+         TileElement(shape.kind, shape.head_dim, channel, token % kBlockSize) * sizeof(float);
+}
+
+void PutLowHalves(const PageShape& shape, std::byte* const* tiles, std::vector<std::byte>& stage) {
+  size_t at = stage.size();
+  stage.resize(at + static_cast<size_t>(shape.num_tokens) * shape.head_dim * kLowHalfBytes);
+  for (int t = 0; t < shape.num_tokens; ++t) {
+    for (int c = 0; c < shape.head_dim; ++c, at += kLowHalfBytes) {
+      std::memcpy(&stage[at], Element(shape, tiles, c, t), kLowHalfBytes);
+    }
+  }
+}
+
+// Writes float32 elements from decoded upper halves and raw lower ones; without those, zeros.
+void PutFloats(const PageShape& shape, UpperHalves& upper, const std::byte* low,
+               std::byte* const* tiles) {
+  for (int t = 0; t < shape.num_tokens; ++t) {
+    for (int c = 0; c < shape.head_dim; ++c) {
+      std::byte* element = Element(shape, tiles, c, t);
+      const size_t e = TileElement(shape.kind, shape.head_dim, c, t % kBlockSize);
+      std::memset(element, 0, kLowHalfBytes);
+      if (low != nullptr) {
+        std::memcpy(element, low, kLowHalfBytes);
+        low += kLowHalfBytes;
+      }
+      std::memcpy(element + kLowHalfBytes, &upper.tile(t / kBlockSize)[e], sizeof(Bf16));
+    }
+  }
+}
+
+// Takes `bytes` off the front of a stage, or returns false.
+bool Take(std::span<const std::byte>& stage, size_t bytes, std::span<const std::byte>* out) {
+  if (stage.size() < bytes) return false;
+  *out = stage.first(bytes);
+  stage = stage.subspan(bytes);
+  return true;
+}
+
+bool TakePlane(std::span<const std::byte>& stage, std::span<const std::byte>* plane) {
+  std::span<const std::byte> prefix;
+  if (!Take(stage, kLengthBytes, &prefix)) return false;
+  uint32_t length;
+  std::memcpy(&length, prefix.data(), kLengthBytes);
+  return Take(stage, length, plane);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvPageCodec>> KvPageCodec::Create(const Codec& codec,
+                                                                 const SendPlan& plan,
+                                                                 const KvLayout& layout) {
+  const std::string name(codec.name());
+  if (layout.head_dim < 16 || layout.head_dim > kMaxHeadDim || layout.head_dim % 16 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("codec ", name, ": head_dim ", layout.head_dim,
+                                                   " is not a multiple of 16 in 16..",
+                                                   kMaxHeadDim));
+  }
+  const int num_planes = static_cast<int>(codec.planes().size());
+  if (plan.num_stages() < 1 || plan.num_stages() > num_planes) {
+    return absl::FailedPreconditionError(absl::StrCat("codec ", name, " has ", num_planes,
+                                                      " planes, the send plan ", plan.num_stages(),
+                                                      " stages"));
+  }
+  for (int s = 0; s < plan.num_stages(); ++s) {
+    if (plan.plane_end[s].size() != static_cast<size_t>(layout.num_layers) * 2) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("send plan: stage ", s, " covers ", plan.plane_end[s].size(),
+                       " tensors, the cache has ", layout.num_layers * 2));
+    }
+    for (size_t i = 0; i < plan.plane_end[s].size(); ++i) {
+      const int begin = s == 0 ? 0 : plan.plane_end[s - 1][i], end = plan.plane_end[s][i];
+      if (end < std::max(begin, 1) || end > num_planes) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("send plan: stage ", s, " of layer ", i / 2, " ", KindName(KvKind(i % 2)),
+                         " ends at plane ", end, ", want ", std::max(begin, 1), "..", num_planes));
+      }
+    }
+  }
+  return std::unique_ptr<KvPageCodec>(new KvPageCodec(codec, plan, layout));
+}
+
+KvPageCodec::KvPageCodec(const Codec& codec, const SendPlan& plan, const KvLayout& layout)
+    : codec_(codec), plan_(plan), layout_(layout) {
+  const int num_planes = static_cast<int>(codec.planes().size());
+  const auto& last = plan_.plane_end.back();
+  lossless_ = codec.lossless() &&
+              std::all_of(last.begin(), last.end(), [=](int end) { return end == num_planes; });
+}
+
+PageShape KvPageCodec::Shape(const KvPage& page, KvKind kind) const {
+  PageShape shape{.kind = kind, .head_dim = layout_.head_dim, .num_tokens = page.num_tokens};
+  if (codec_.planes().size() == 1) return shape;
+  const int recent_begin = page.num_sequence_tokens - kNumRecentTokens - page.first_token;
+  shape.num_protected_head = std::clamp(kNumSinkTokens - page.first_token, 0, page.num_tokens);
+  shape.num_protected_tail =
+      std::clamp(page.num_tokens - recent_begin, 0, page.num_tokens - shape.num_protected_head);
+  return shape;
+}
+
+bool KvPageCodec::HasLowHalves(int stage) const {
+  return layout_.dtype == KvDtype::kF32 && lossless_ && stage == num_stages() - 1;
+}
+
+void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
+                             std::span<std::vector<std::byte>> stages) const {
+  LYNX_CHECK(static_cast<int>(stages.size()) == num_stages());
+  for (auto& stage : stages) stage.clear();
+  for (const KvKind kind : kKinds) {
+    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+      EncodeHead(pool, page, kind, head, stages);
+    }
+  }
+  if (!HasLowHalves(num_stages() - 1)) return;
+  for (const KvKind kind : kKinds) {
+    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+      const PoolTiles tiles = Tiles(pool, page, kind, head);
+      PutLowHalves(Shape(page, kind), tiles.data(), stages.back());
+    }
+  }
+}
+
+KvPageCodec::PoolTiles KvPageCodec::Tiles(const KvPoolView& pool, const KvPage& page, KvKind kind,
+                                          int head) const {
+  PoolTiles tiles = {};
+  for (int b = 0; b < NumBlocks(page); ++b) {
+    tiles[b] = pool.tile(page.blocks[b], page.layer, kind, head);
+  }
+  return tiles;
+}
+
+void KvPageCodec::EncodeHead(const KvPoolView& pool, const KvPage& page, KvKind kind, int head,
+                             std::span<std::vector<std::byte>> stages) const {
+  const PoolTiles pool_tiles = Tiles(pool, page, kind, head);
+  PageTiles tiles = {};
+  std::optional<UpperHalves> upper;
+  if (layout_.dtype == KvDtype::kF32) upper.emplace(layout_);
+  for (int b = 0; b < NumBlocks(page); ++b) {
+    if (upper) {
+      upper->Load(b, pool_tiles[b]);
+      tiles[b] = upper->tile(b);
+    } else {
+      tiles[b] = reinterpret_cast<const Bf16*>(pool_tiles[b]);
+    }
+  }
+  std::vector<std::vector<std::byte>> planes(codec_.planes().size());
+  codec_.Encode(Shape(page, kind), tiles, planes);
+  for (int s = 0; s < num_stages(); ++s) {
+    const int end = plan_.stage_end(s, page.layer, kind);
+    for (int p = plan_.stage_begin(s, page.layer, kind); p < end; ++p) {
+      const auto length = static_cast<uint32_t>(planes[p].size());
+      const auto* bytes = reinterpret_cast<const std::byte*>(&length);
+      stages[s].insert(stages[s].end(), bytes, bytes + kLengthBytes);
+      stages[s].insert(stages[s].end(), planes[p].begin(), planes[p].end());
+    }
+  }
+}
+
+absl::Status KvPageCodec::DecodePage(const KvPage& page,
+                                     std::span<const std::span<const std::byte>> stage_prefix,
+                                     const KvPoolView& pool) const {
+  LYNX_CHECK(!stage_prefix.empty() && static_cast<int>(stage_prefix.size()) <= num_stages());
+  std::vector<std::span<const std::byte>> rest(stage_prefix.begin(), stage_prefix.end());
+  LYNX_ASSIGN_OR_RETURN(const std::span<const std::byte> low_halves, TakeLowHalves(page, rest));
+  const size_t low_bytes = static_cast<size_t>(page.num_tokens) * layout_.head_dim * kLowHalfBytes;
+  const std::byte* low = low_halves.data();
+  for (const KvKind kind : kKinds) {
+    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+      LYNX_RETURN_IF_ERROR(DecodeHead(page, kind, head, rest, low, pool));
+      if (low != nullptr) low += low_bytes;
+    }
+  }
+  for (size_t s = 0; s < rest.size(); ++s) {
+    if (!rest[s].empty()) {
+      return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, ": ",
+                                              rest[s].size(), " bytes too many"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<const std::byte>> KvPageCodec::TakeLowHalves(
+    const KvPage& page, std::vector<std::span<const std::byte>>& stages) const {
+  const int last = static_cast<int>(stages.size()) - 1;
+  if (!HasLowHalves(last)) return std::span<const std::byte>();
+  const size_t bytes = LowHalvesBytes(page);
+  if (stages[last].size() < bytes) {
+    return absl::DataLossError(absl::StrCat("stage ", last, " of layer ", page.layer, ": ",
+                                            stages[last].size(), " bytes, want at least ", bytes));
+  }
+  const auto low = stages[last].last(bytes);
+  stages[last] = stages[last].first(stages[last].size() - bytes);
+  return low;
+}
+
+absl::Status KvPageCodec::DecodeHead(const KvPage& page, KvKind kind, int head,
+                                     std::vector<std::span<const std::byte>>& stages,
+                                     const std::byte* low, const KvPoolView& pool) const {
+  std::vector<std::span<const std::byte>> planes;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const int stage = static_cast<int>(s);
+    const int count =
+        plan_.stage_end(stage, page.layer, kind) - plan_.stage_begin(stage, page.layer, kind);
+    for (int i = 0; i < count; ++i) {
+      if (TakePlane(stages[s], &planes.emplace_back())) continue;
+      return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, " ",
+                                              KindName(kind), " head ", head,
+                                              ": ends inside plane ", planes.size() - 1));
+    }
+  }
+  const PageShape shape = Shape(page, kind);
+  const PoolTiles pool_tiles = Tiles(pool, page, kind, head);
+  MutablePageTiles tiles = {};
+  std::optional<UpperHalves> upper;
+  if (layout_.dtype == KvDtype::kF32) upper.emplace(layout_);
+  for (int b = 0; b < NumBlocks(page); ++b) {
+    tiles[b] = upper ? upper->tile(b) : reinterpret_cast<Bf16*>(pool_tiles[b]);
+  }
+  const absl::Status status = codec_.Decode(shape, planes, tiles);
+  if (!status.ok()) {
+    return absl::Status(
+        status.code(), absl::StrCat("layer ", page.layer, " ", KindName(kind), " head ", head, ": ",
+                                    std::string(status.message())));
+  }
+  if (upper) PutFloats(shape, *upper, low, pool_tiles.data());
+  return absl::OkStatus();
+}
+
+size_t KvPageCodec::LowHalvesBytes(const KvPage& page) const {
+  return size_t{2} * layout_.num_kv_heads * page.num_tokens * layout_.head_dim * kLowHalfBytes;
+}
+
+size_t KvPageCodec::MaxStageBytes(const KvPage& page, int stage) const {
+  size_t bytes = HasLowHalves(stage) ? LowHalvesBytes(page) : 0;
+  for (const KvKind kind : kKinds) {
+    const PageShape shape = Shape(page, kind);
+    const int end = plan_.stage_end(stage, page.layer, kind);
+    for (int p = plan_.stage_begin(stage, page.layer, kind); p < end; ++p) {
+      bytes += layout_.num_kv_heads * (kLengthBytes + codec_.MaxPlaneBytes(shape, p));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace lynx

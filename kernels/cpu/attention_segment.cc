@@ -65,12 +65,12 @@ HWY_INLINE void Chain(Rows<T> rows, int step, int n, const float* coefficient, s
   constexpr int kLineElements = 64 / sizeof(T);
   for (int j = 0; j < n; ++j) {
     F16 v[V];
-    Unroll<V / 2>([&](auto i) HWY_ATTR { LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]); });
+    Unroll<V / 2>([&](auto i) LYNX_LAMBDA { LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]); });
     Unroll<V * kLanes / kLineElements>(
-        [&](auto i) HWY_ATTR { hwy::Prefetch(rows.ahead + kLineElements * i); });
-    Unroll<R>([&](auto r) HWY_ATTR {
+        [&](auto i) LYNX_LAMBDA { hwy::Prefetch(rows.ahead + kLineElements * i); });
+    Unroll<R>([&](auto r) LYNX_LAMBDA {
       const F16 c = SetAll(coefficient[r * ldc + j]);
-      Unroll<V>([&](auto i) HWY_ATTR { acc[r][i] = Fma(c, v[i], acc[r][i]); });
+      Unroll<V>([&](auto i) LYNX_LAMBDA { acc[r][i] = Fma(c, v[i], acc[r][i]); });
     });
     rows = rows.Skip(step);
   }
@@ -78,7 +78,7 @@ HWY_INLINE void Chain(Rows<T> rows, int step, int n, const float* coefficient, s
 
 template <int R, int V>
 HWY_INLINE void SetZero(F16 (&acc)[R][V]) {
-  Unroll<R * V>([&](auto i) HWY_ATTR { acc[i / V][i % V] = SetAll(0.0f); });
+  Unroll<R * V>([&](auto i) LYNX_LAMBDA { acc[i / V][i % V] = SetAll(0.0f); });
 }
 
 // For R pairs and V · 16 lanes: finish(r, i, Σ_j coefficient[r][j] · row j) in the order of T.
@@ -90,7 +90,7 @@ HWY_INLINE void Contract(const Rows<T>& rows, int n, const float* coefficient, s
   if constexpr (std::is_same_v<T, float>) {
     SetZero(acc);
     Chain(rows, 1, n, coefficient, ldc, acc);
-    Unroll<R * V>([&](auto i) HWY_ATTR {
+    Unroll<R * V>([&](auto i) LYNX_LAMBDA {
       finish(std::integral_constant<int, i / V>(), std::integral_constant<int, i % V>(),
              acc[i / V][i % V]);
     });
@@ -102,11 +102,11 @@ HWY_INLINE void Contract(const Rows<T>& rows, int n, const float* coefficient, s
       SetZero(acc);
       Chain(rows.Skip(k), 2, half, coefficient + k, ldc, acc);
       Unroll<R * V>(
-          [&](auto i) HWY_ATTR { StoreLanes(acc[i / V][i % V], even + i * kLanes); });
+          [&](auto i) LYNX_LAMBDA { StoreLanes(acc[i / V][i % V], even + i * kLanes); });
       SetZero(acc);
       Chain(rows.Skip(k + 1), 2, half, coefficient + k + kLanes, ldc, acc);
       const bool last = k + 32 >= n;
-      Unroll<R * V>([&](auto i) HWY_ATTR {
+      Unroll<R * V>([&](auto i) LYNX_LAMBDA {
         const F16 tile = Add(LoadLanes(even + i * kLanes), acc[i / V][i % V]);
         const F16 c = Add(LoadLanes(total + i * kLanes), tile);
         if (last) {
@@ -127,13 +127,13 @@ HWY_INLINE void ContractRows(const Rows<T>& rows, int lanes, int n, const float*
   for (; lane + kTileLanes <= lanes; lane += kTileLanes) {
     Contract<R, kTileLanes / kLanes>(
         rows.Skip(0, lane), n, coefficient, ldc,
-        [&](auto r, auto i, const F16& v) HWY_ATTR { finish(r, lane + i * kLanes, v); });
+        [&](auto r, auto i, const F16& v) LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
   }
   if constexpr (kTileLanes > 32) {
     if (lane < lanes) {
       Contract<R, 2>(
           rows.Skip(0, lane), n, coefficient, ldc,
-          [&](auto r, auto i, const F16& v) HWY_ATTR { finish(r, lane + i * kLanes, v); });
+          [&](auto r, auto i, const F16& v) LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
     }
   }
 }
@@ -144,15 +144,15 @@ HWY_INLINE float Softmax(float* scores, float scale, float max, int begin, int e
   constexpr int kVectors = kBlockSize / kLanes;
   const bool partial = begin > 0 || end < kBlockSize;
   const float first = static_cast<float>(begin), last = static_cast<float>(end);
-  const auto index = [](int i) HWY_ATTR { return LoadLanes(&kTokenIndex<T>[i * kLanes]); };
+  const auto index = [](int i) LYNX_LAMBDA { return LoadLanes(&kTokenIndex<T>[i * kLanes]); };
   F16 x[kVectors];
-  Unroll<kVectors>([&](auto i) HWY_ATTR {
+  Unroll<kVectors>([&](auto i) LYNX_LAMBDA {
     x[i] = Mul(LoadLanes(scores + i * kLanes), SetAll(scale));
     if (partial) x[i] = IfInRange(index(i), first, last, x[i], SetAll(kMinusInfinity));
   });
   max = MaxRef(max, MaxLanes(Max(Max(x[0], x[1]), Max(x[2], x[3]))));
   F16 lanes = SetAll(0.0f);
-  Unroll<kVectors>([&](auto i) HWY_ATTR {
+  Unroll<kVectors>([&](auto i) LYNX_LAMBDA {
     F16 p = Exp(Sub(x[i], SetAll(max)));
     if constexpr (std::is_same_v<T, Bf16>) p = RoundToBf16(p);
     if (partial) p = IfInRange(index(i), first, last, p, SetAll(0.0f));
@@ -179,7 +179,7 @@ void AttendBlock(const SegmentTask& task, int pair, int block, const Rows<T>& ke
 
   HWY_ALIGN float scores[R * kBlockSize];
   ContractRows<R>(key, kBlockSize, head_dim, task.q + size_t(pair) * padded, padded,
-                  [&](auto r, int lane, const F16& v) HWY_ATTR {
+                  [&](auto r, int lane, const F16& v) LYNX_LAMBDA {
                     StoreLanes(v, scores + r * kBlockSize + lane);
                   });
 
@@ -199,7 +199,7 @@ void AttendBlock(const SegmentTask& task, int pair, int block, const Rows<T>& ke
     if (begin[r] < end[r]) task.sum[pair + r] = std::fma(task.sum[pair + r], keep[r], sum[r]);
   }
   ContractRows<R>(value, padded, kBlockSize, scores, kBlockSize,
-                  [&](auto r, int lane, const F16& v) HWY_ATTR {
+                  [&](auto r, int lane, const F16& v) LYNX_LAMBDA {
                     if (begin[r] >= end[r]) return;
                     float* out = task.out + size_t(pair + r) * padded + lane;
                     StoreLanes(Fma(LoadLanes(out), SetAll(keep[r]), v), out);
@@ -237,7 +237,7 @@ void AttendSegmentOf(const SegmentTask& task) {
   std::fill_n(task.max, task.num_pairs, kMinusInfinity);
   std::fill_n(task.sum, task.num_pairs, 0.0f);
   std::fill_n(task.out, size_t(task.num_pairs) * padded, 0.0f);
-  const auto tile = [&](int block, KvKind kind) HWY_ATTR {
+  const auto tile = [&](int block, KvKind kind) LYNX_LAMBDA {
     return reinterpret_cast<const T*>(
         task.pool->tile(task.block_table[block], task.layer, kind, task.kv_head));
   };

@@ -11,6 +11,10 @@
 
 #include "kernels/cpu/target.h"
 
+// Lambdas of a kernel: `[&](auto i) LYNX_LAMBDA { … }`. GCC's cost model would leave some of them out
+// of line, and an array of accumulators with them.
+#define LYNX_LAMBDA HWY_ATTR __attribute__((always_inline))
+
 // SSE2 stays enabled, as the compiler's baseline it must, but its pass compiles no kernel.
 #if defined(__x86_64__)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)

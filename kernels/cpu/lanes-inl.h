@@ -39,7 +39,7 @@ struct F16 {
 // arrays of accumulators stay in registers.
 template <int N, typename F>
 HWY_INLINE void Unroll(F&& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) HWY_ATTR {
+  [&]<int... i>(std::integer_sequence<int, i...>) LYNX_LAMBDA {
     (f(std::integral_constant<int, i>()), ...);
   }(std::make_integer_sequence<int, N>());
 }
@@ -48,19 +48,19 @@ HWY_INLINE void Unroll(F&& f) {
 template <typename F>
 HWY_INLINE F16 ForParts(F&& f) {
   F16 v;
-  Unroll<kParts>([&](auto i) HWY_ATTR { v.part[i] = f(i); });
+  Unroll<kParts>([&](auto i) LYNX_LAMBDA { v.part[i] = f(i); });
   return v;
 }
 
 HWY_INLINE F16 SetAll(float x) {
   const auto v = hn::Set(kFloatTag, x);
-  return ForParts([&](int) HWY_ATTR { return v; });
+  return ForParts([&](int) LYNX_LAMBDA { return v; });
 }
 HWY_INLINE F16 LoadLanes(const float* p) {
-  return ForParts([&](int i) HWY_ATTR { return hn::LoadU(kFloatTag, p + i * kPartLanes); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::LoadU(kFloatTag, p + i * kPartLanes); });
 }
 HWY_INLINE void StoreLanes(const F16& v, float* p) {
-  Unroll<kParts>([&](auto i) HWY_ATTR { hn::StoreU(v.part[i], kFloatTag, p + i * kPartLanes); });
+  Unroll<kParts>([&](auto i) LYNX_LAMBDA { hn::StoreU(v.part[i], kFloatTag, p + i * kPartLanes); });
 }
 // The first n < 16 elements; the other lanes are zero.
 HWY_INLINE F16 LoadLanes(const float* p, int n) {
@@ -75,36 +75,36 @@ HWY_INLINE void StoreLanes(const F16& v, float* p, int n) {
 }
 
 HWY_INLINE F16 Add(const F16& a, const F16& b) {
-  return ForParts([&](int i) HWY_ATTR { return hn::Add(a.part[i], b.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::Add(a.part[i], b.part[i]); });
 }
 HWY_INLINE F16 Sub(const F16& a, const F16& b) {
-  return ForParts([&](int i) HWY_ATTR { return hn::Sub(a.part[i], b.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::Sub(a.part[i], b.part[i]); });
 }
 HWY_INLINE F16 Mul(const F16& a, const F16& b) {
-  return ForParts([&](int i) HWY_ATTR { return hn::Mul(a.part[i], b.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::Mul(a.part[i], b.part[i]); });
 }
 HWY_INLINE F16 Div(const F16& a, const F16& b) {
-  return ForParts([&](int i) HWY_ATTR { return hn::Div(a.part[i], b.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::Div(a.part[i], b.part[i]); });
 }
 // a · b + c, rounded once.
 HWY_INLINE F16 Fma(const F16& a, const F16& b, const F16& c) {
-  return ForParts([&](int i) HWY_ATTR { return hn::MulAdd(a.part[i], b.part[i], c.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::MulAdd(a.part[i], b.part[i], c.part[i]); });
 }
 // c − a · b, rounded once.
 HWY_INLINE F16 NegFma(const F16& a, const F16& b, const F16& c) {
-  return ForParts([&](int i) HWY_ATTR { return hn::NegMulAdd(a.part[i], b.part[i], c.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::NegMulAdd(a.part[i], b.part[i], c.part[i]); });
 }
 // The second operand when either is NaN.
 HWY_INLINE F16 Max(const F16& a, const F16& b) {
-  return ForParts([&](int i) HWY_ATTR { return hn::Max(a.part[i], b.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::Max(a.part[i], b.part[i]); });
 }
 HWY_INLINE F16 Min(const F16& a, const F16& b) {
-  return ForParts([&](int i) HWY_ATTR { return hn::Min(a.part[i], b.part[i]); });
+  return ForParts([&](int i) LYNX_LAMBDA { return hn::Min(a.part[i], b.part[i]); });
 }
 // x where begin <= index < end, else y.
 HWY_INLINE F16 IfInRange(const F16& index, float begin, float end, const F16& x, const F16& y) {
   const auto first = hn::Set(kFloatTag, begin), last = hn::Set(kFloatTag, end);
-  return ForParts([&](int i) HWY_ATTR {
+  return ForParts([&](int i) LYNX_LAMBDA {
     const auto inside = hn::And(hn::Ge(index.part[i], first), hn::Lt(index.part[i], last));
     return hn::IfThenElse(inside, x.part[i], y.part[i]);
   });
@@ -113,7 +113,7 @@ HWY_INLINE F16 IfInRange(const F16& index, float begin, float end, const F16& x,
 HWY_INLINE F16 RoundToBf16(const F16& x) {
   const auto half = hn::Set(kUintTag, 0x7fffu), one = hn::Set(kUintTag, 1u);
   const auto upper = hn::Set(kUintTag, 0xffff0000u);
-  return ForParts([&](int i) HWY_ATTR {
+  return ForParts([&](int i) LYNX_LAMBDA {
     const auto u = hn::BitCast(kUintTag, x.part[i]);
     const auto odd = hn::And(hn::ShiftRight<16>(u), one);
     return hn::BitCast(kFloatTag, hn::And(hn::Add(u, hn::Add(half, odd)), upper));
@@ -125,7 +125,7 @@ HWY_INLINE F16 RoundToBf16(const F16& x) {
 HWY_INLINE void LoadPair(const Bf16* p, F16& even, F16& odd) {
   const auto upper = hn::Set(kUintTag, 0xffff0000u);
   const auto* dwords = reinterpret_cast<const uint32_t*>(p);
-  Unroll<kParts>([&](auto i) HWY_ATTR {
+  Unroll<kParts>([&](auto i) LYNX_LAMBDA {
     const auto u = hn::LoadU(kUintTag, dwords + i * kPartLanes);
     even.part[i] = hn::BitCast(kFloatTag, hn::ShiftLeft<16>(u));
     odd.part[i] = hn::BitCast(kFloatTag, hn::And(u, upper));
@@ -152,10 +152,10 @@ HWY_INLINE float JoinLanes(const V (&part)[N], Op op) {
   return hn::GetLane(op(two, hn::Shuffle2301(two)));
 }
 HWY_INLINE float SumLanes(const F16& v) {
-  return JoinLanes(v.part, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
+  return JoinLanes(v.part, [](auto a, auto b) LYNX_LAMBDA { return hn::Add(a, b); });
 }
 HWY_INLINE float MaxLanes(const F16& v) {
-  return JoinLanes(v.part, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
+  return JoinLanes(v.part, [](auto a, auto b) LYNX_LAMBDA { return hn::Max(a, b); });
 }
 
 // ExpRef of each lane.
@@ -173,7 +173,7 @@ HWY_INLINE F16 Exp(F16 x) {
   p = Fma(p, r, SetAll(C::kC1));
   p = Fma(p, r, SetAll(C::kC0));
   p = Fma(p, Mul(r, r), Add(r, SetAll(1.0f)));
-  return ForParts([&](int i) HWY_ATTR {
+  return ForParts([&](int i) LYNX_LAMBDA {
     const auto exponent = hn::ShiftLeft<23>(hn::BitCast(kUintTag, rounded.part[i]));
     return hn::BitCast(kFloatTag, hn::Add(hn::BitCast(kUintTag, p.part[i]), exponent));
   });

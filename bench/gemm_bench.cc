@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm_bench [THREADS [TYPE [ROWS]]]: the matrix products of one forward pass of SmolLM2-135M with
+// random weights. One JSON object a line; weight bytes per second against the read bandwidth and
+// flops against the float32 FMA peak of the same run. The output head is left out above 64 rows, as
+// in a prefill.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/dequantize.h"
+#include "kernels/cpu/machine_probe.h"
+
+namespace lynx::cpu {
+namespace {
+
+constexpr int kNumLayers = 30, kHidden = 576, kKv = 192, kIntermediate = 1536, kVocab = 49152;
+
+struct Type {
+  const char* name;
+  WeightType type;
+};
+constexpr Type kTypes[] = {{"BF16", WeightType::kBf16},
+                           {"Q8_0", WeightType::kQ8_0},
+                           {"Q4_0", WeightType::kQ4_0},
+                           {"Q4_1", WeightType::kQ4_1}};
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Bytes of a matrix with finite values of ordinary size.
+std::vector<std::byte> RandomBytes(WeightType type, int64_t n, int64_t k, std::mt19937& rng) {
+  const BlockFormat format = BlockFormatOf(type);
+  std::vector<std::byte> bytes(size_t(n) * k / format.elements * format.bytes);
+  uint32_t random = rng();
+  for (std::byte& b : bytes) b = std::byte((random = random * 1664525u + 1013904223u) >> 24);
+  const uint16_t half = type == WeightType::kBf16 ? 0x3c00 : 0x1c00;  // 2^-7, 2^-8
+  for (size_t at = 0; at < bytes.size(); at += format.bytes) {
+    const uint16_t scale = half | (std::to_integer<uint16_t>(bytes[at]) & 0x7f);
+    std::memcpy(&bytes[at], &scale, 2);
+    if (type == WeightType::kQ4_1) std::memcpy(&bytes[at + 2], &scale, 2);
+  }
+  return bytes;
+}
+
+struct Product {
+  std::vector<std::unique_ptr<Weight>> weights;  // of one input
+  int64_t k;
+};
+
+class Bench {
+ public:
+  Bench(CpuBackend& backend, const Type& type) : backend_(backend), type_(type) {
+    std::mt19937 rng(1);
+    double pack_seconds = 0;
+    const auto add = [&](std::initializer_list<int64_t> outputs, int64_t k) {
+      Product product{.k = k};
+      for (int64_t n : outputs) {
+        const auto bytes = RandomBytes(type.type, n, k, rng);
+        const double start = Seconds();
+        product.weights.push_back(backend.PackWeight({.type = type.type,
+                                                      .n = n,
+                                                      .k = k,
+                                                      .data = bytes.data(),
+                                                      .row_bytes = bytes.size() / n}));
+        pack_seconds += Seconds() - start;
+      }
+      products_.push_back(std::move(product));
+    };
+    for (int i = 0; i < kNumLayers; ++i) {
+      add({kHidden, kKv, kKv}, kHidden);
+      add({kHidden}, kHidden);
+      add({kIntermediate, kIntermediate}, kHidden);
+      add({kHidden}, kIntermediate);
+    }
+    add({kVocab}, kHidden);
+    std::printf("{\"name\":\"pack\",\"type\":\"%s\",\"threads\":%d,\"seconds\":%.3f}\n", type.name,
+                backend.num_threads(), pack_seconds);
+  }
+
+  size_t bytes() const {
+    size_t bytes = 0;
+    for (const Product& p : products_) {
+      for (const auto& w : p.weights) bytes += w->bytes();
+    }
+    return bytes;
+  }
+
+  void Measure(int rows, double read_bandwidth, double fma_peak) {
+    constexpr int kPasses = 7;
+    const size_t num_products = rows <= 64 ? products_.size() : products_.size() - 1;
+    x_.assign(size_t(rows) * kIntermediate, 0);
+    std::mt19937 rng(2);
+    for (float& v : x_) v = std::normal_distribution<float>(0, 1)(rng);
+    y_.assign(size_t(rows) * (rows <= 64 ? kVocab : 2 * kIntermediate), 0);
+    std::vector<double> seconds;
+    double macs = 0;
+    size_t weight_bytes = 0;
+    for (int pass = 0; pass <= kPasses; ++pass) {
+      macs = 0, weight_bytes = 0;
+      const double start = Seconds();
+      for (size_t i = 0; i < num_products; ++i) macs += Run(products_[i], rows, weight_bytes);
+      if (pass > 0) seconds.push_back(Seconds() - start);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    const double best = seconds.front();
+    const double bandwidth = double(weight_bytes) / best, flops = 2 * macs / best;
+    std::printf(
+        "{\"name\":\"gemm\",\"type\":\"%s\",\"target\":\"%s\",\"threads\":%d,\"rows\":%d,"
+        "\"best_ms\":%.3f,\"median_ms\":%.3f,\"gb_per_s\":%.2f,\"of_read\":%.2f,\"gflops\":%.1f,"
+        "\"of_fma\":%.2f}\n",
+        type_.name, backend_.target(), backend_.num_threads(), rows, best * 1e3,
+        seconds[kPasses / 2] * 1e3, bandwidth / 1e9, bandwidth / read_bandwidth, flops / 1e9,
+        flops / fma_peak);
+    std::fflush(stdout);
+  }
+
+ private:
+  double Run(const Product& product, int rows, size_t& weight_bytes) {
+    std::vector<GemmOutput> outputs;
+    float* y = y_.data();
+    double macs = 0;
+    for (const auto& w : product.weights) {
+      outputs.push_back({.weight = w.get(), .y = y, .ldy = w->n()});
+      y += size_t(rows) * w->n();
+      macs += double(rows) * w->n() * w->k();
+      weight_bytes += w->bytes();
+    }
+    backend_.Gemm(x_.data(), rows, product.k, outputs);
+    return macs;
+  }
+
+  CpuBackend& backend_;
+  Type type_;
+  std::vector<Product> products_;
+  std::vector<float> x_, y_;
+};
+
+int Main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
+  const std::string only_type = argc > 2 ? argv[2] : "";
+  const int only_rows = argc > 3 ? std::atoi(argv[3]) : 0;
+  for (Target target : {Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni}) {
+    auto backend = CpuBackend::Create({.num_threads = threads, .target = target});
+    if (backend == nullptr) continue;
+    ThreadPool pool(threads);
+    const double fma_peak = MeasureFmaPeak(pool, target);
+    for (const Type& type : kTypes) {
+      if (!only_type.empty() && only_type != type.name) continue;
+      Bench bench(*backend, type);
+      const double read_bandwidth = MeasureReadBandwidth(pool, bench.bytes());
+      std::printf(
+          "{\"name\":\"machine\",\"target\":\"%s\",\"threads\":%d,\"read_gb_per_s\":%.2f,"
+          "\"read_mb\":%.0f,\"fma_gflops\":%.1f}\n",
+          backend->target(), threads, read_bandwidth / 1e9, double(bench.bytes()) / 1e6,
+          fma_peak / 1e9);
+      for (int rows : {1, 2, 4, 8, 16, 64, 512}) {
+        if (only_rows == 0 || only_rows == rows) bench.Measure(rows, read_bandwidth, fma_peak);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lynx::cpu
+
+int main(int argc, char** argv) { return lynx::cpu::Main(argc, argv); }

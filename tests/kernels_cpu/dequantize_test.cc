@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/dequantize.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/quantize.h"
+
+namespace lynx::cpu {
+namespace {
+
+const std::map<std::string, WeightType> kTypes = {
+    {"F16", WeightType::kF16},   {"BF16", WeightType::kBf16}, {"Q4_0", WeightType::kQ4_0},
+    {"Q4_1", WeightType::kQ4_1}, {"Q5_0", WeightType::kQ5_0}, {"Q5_1", WeightType::kQ5_1},
+    {"Q8_0", WeightType::kQ8_0}, {"Q4_K", WeightType::kQ4_K}, {"Q5_K", WeightType::kQ5_K},
+    {"Q6_K", WeightType::kQ6_K}};
+
+std::vector<std::byte> FromHex(const std::string& hex) {
+  std::vector<std::byte> bytes(hex.size() / 2);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = std::byte(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
+  }
+  return bytes;
+}
+
+TEST(DequantizeTest, SmallVectors) {
+  std::ifstream file(LYNX_SOURCE_DIR "/tests/kernels_cpu/data/dequantize.txt");
+  ASSERT_TRUE(file.is_open());
+  int num_blocks = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream fields(line);
+    std::string type, raw, want;
+    fields >> type >> raw >> want;
+    std::vector<float> out(want.size() / 8);
+    DequantizeRow(kTypes.at(type), FromHex(raw).data(), int64_t(out.size()), out.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::stoul(want.substr(8 * i, 8), nullptr, 16))
+          << type << ", block " << num_blocks << ", element " << i;
+    }
+    ++num_blocks;
+  }
+  EXPECT_EQ(num_blocks, 30);
+}
+
+// The data of a NumPy file (format 1.0, C order).
+std::vector<char> ReadNpy(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_GE(bytes.size(), 10u) << path;
+  const size_t header = 10 + (uint8_t(bytes[8]) | uint8_t(bytes[9]) << 8);
+  return {bytes.begin() + ptrdiff_t(header), bytes.end()};
+}
+
+TEST(DequantizeTest, ReferenceVectors) {
+  const std::filesystem::path folder = LYNX_SHARED_DIR "/reference/gguf_quants";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here";
+  constexpr int kRows = 4;
+  for (const auto& [name, type] : kTypes) {
+    const std::vector<char> raw = ReadNpy(folder / (name + ".raw.u8.npy"));
+    const std::vector<char> want = ReadNpy(folder / (name + ".f32.npy"));
+    const size_t k = want.size() / sizeof(float) / kRows;
+    const size_t row_bytes = raw.size() / kRows;
+    std::vector<float> out(k);
+    for (int r = 0; r < kRows; ++r) {
+      const auto* row = reinterpret_cast<const std::byte*>(raw.data() + r * row_bytes);
+      DequantizeRow(type, row, int64_t(k), out.data());
+      ASSERT_EQ(std::memcmp(out.data(), want.data() + r * k * sizeof(float), k * sizeof(float)), 0)
+          << name << ", row " << r;
+    }
+  }
+}
+
+TEST(DequantizeTest, F32IsCopied) {
+  const float values[] = {1.5f, -0.0f, 1e-42f};
+  float out[3];
+  DequantizeRow(WeightType::kF32, reinterpret_cast<const std::byte*>(values), 3, out);
+  EXPECT_EQ(std::memcmp(values, out, sizeof(out)), 0);
+}
+
+double HalfValue(uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int fraction = half & 1023;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return half & 0x8000 ? -magnitude : magnitude;
+}
+
+TEST(HalfTest, EveryHalfIsExactAndComesBack) {
+  for (uint32_t h = 0; h < 0x10000; ++h) {
+    const float f = HalfToFloat(uint16_t(h));
+    if ((h & 0x7c00) == 0x7c00) {
+      EXPECT_EQ(std::isnan(f), (h & 0x3ff) != 0);
+      EXPECT_EQ(std::isinf(f), (h & 0x3ff) == 0);
+      if (std::isnan(f)) continue;
+    } else {
+      ASSERT_EQ(double(f), HalfValue(uint16_t(h)));
+    }
+    ASSERT_EQ(FloatToHalf(f), h);
+  }
+}
+
+// Between two neighbours the nearer one wins, in the middle the even one.
+TEST(HalfTest, RoundsToNearestEven) {
+  for (uint32_t h = 0; h < 0x7c00; ++h) {
+    const float low = HalfToFloat(uint16_t(h));
+    const float high = h == 0x7bff ? 65536.0f : HalfToFloat(uint16_t(h + 1));
+    const float middle = low + (high - low) / 2;
+    ASSERT_EQ(FloatToHalf(middle), h + (h & 1)) << h;
+    ASSERT_EQ(FloatToHalf(std::nextafterf(middle, 0.0f)), h) << h;
+    ASSERT_EQ(FloatToHalf(-std::nextafterf(middle, 1e9f)), 0x8000u | (h + 1)) << h;
+  }
+}
+
+TEST(QuantizeTest, Q8_0IsOffByHalfAScale) {
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal(0, 1);
+  for (float size : {1e-6f, 1e-3f, 1.0f, 1e3f}) {
+    for (int round = 0; round < 200; ++round) {
+      float x[32], max = 0;
+      for (float& v : x) max = std::max(max, std::fabs(v = normal(rng) * size));
+      uint16_t scale;
+      int8_t codes[32];
+      QuantizeQ8_0(x, &scale, codes);
+      const double d = HalfToFloat(scale);
+      // Half a scale, or what the scale's own rounding (2^-11, or 2^-25 for subnormals) cuts off.
+      const double cut = 127 * std::max(std::ldexp(d, -11), std::ldexp(1.0, -25));
+      for (int i = 0; i < 32; ++i) ASSERT_NEAR(d * codes[i], x[i], std::max(d / 2, cut) * 1.0001);
+    }
+  }
+}
+
+TEST(QuantizeTest, Q8_0KeepsZeroAndSurvivesExtremes) {
+  float x[32] = {};
+  uint16_t scale;
+  int8_t codes[32];
+  QuantizeQ8_0(x, &scale, codes);
+  EXPECT_EQ(scale, 0);
+  for (int8_t code : codes) EXPECT_EQ(code, 0);
+  x[3] = 3e38f;
+  QuantizeQ8_0(x, &scale, codes);
+  EXPECT_EQ(HalfToFloat(scale), 65504.0f);
+  EXPECT_EQ(codes[3], 127);
+  EXPECT_EQ(codes[4], 0);
+}
+
+TEST(QuantizeTest, Q5_0WidensWithoutError) {
+  std::mt19937 rng(2);
+  for (int round = 0; round < 100; ++round) {
+    std::byte block[22];
+    for (std::byte& b : block) b = std::byte(rng() & 255);
+    block[1] &= std::byte(0x3f);  // a finite scale
+    float want[32];
+    DequantizeRow(WeightType::kQ5_0, block, 32, want);
+    uint16_t scale;
+    int8_t codes[32];
+    WidenQ5_0(block, &scale, codes);
+    for (int i = 0; i < 32; ++i) ASSERT_EQ(HalfToFloat(scale) * float(codes[i]), want[i]);
+  }
+}
+
+}  // namespace
+}  // namespace lynx::cpu

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drives Model::Forward as an engine would: a pool, block tables, ragged batches.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lynx/status.h"
+#include "model/model.h"
+
+namespace lynx {
+
+// One sequence's place in the pool.
+struct TestSequence {
+  std::vector<BlockId> block_table;
+  int length = 0;  // tokens whose KV is in the pool
+};
+
+class SequenceRunner {
+ public:
+  SequenceRunner(Model& model, int num_blocks)
+      : model_(model),
+        memory_(Allocate(size_t(num_blocks) * model.kv_layout().block_bytes())),
+        pool_{.base = memory_.get(), .layout = model.kv_layout(), .num_blocks = num_blocks} {}
+
+  const KvPoolView& pool() const { return pool_; }
+  int vocab_size() const { return model_.config().vocab_size; }
+
+  // Room for max_tokens. Blocks are handed out from both ends in turn, so that none of a
+  // sequence's are neighbours.
+  TestSequence NewSequence(int max_tokens) {
+    TestSequence sequence;
+    for (int i = 0; i * kBlockSize < max_tokens; ++i) {
+      LYNX_CHECK(next_block_ < pool_.num_blocks);
+      const int n = next_block_++;
+      sequence.block_table.push_back(n % 2 == 0 ? n / 2 : pool_.num_blocks - 1 - n / 2);
+    }
+    return sequence;
+  }
+  void FreeAll() { next_block_ = 0; }
+
+  struct Part {
+    TestSequence* sequence = nullptr;
+    std::span<const TokenId> tokens;
+  };
+  enum class Rows { kAll, kLast };
+
+  // One forward pass over a row group of each part; logits [rows, vocab_size] of all rows or of
+  // the last row of each part.
+  std::vector<float> Step(std::span<const Part> parts, Rows wanted) {
+    std::vector<TokenId> tokens;
+    std::vector<int32_t> positions, logit_rows;
+    std::vector<RowGroup> groups;
+    for (const Part& part : parts) {
+      groups.push_back({.row_begin = static_cast<int>(tokens.size()),
+                        .num_rows = static_cast<int>(part.tokens.size()),
+                        .position = part.sequence->length,
+                        .block_table = part.sequence->block_table.data()});
+      for (TokenId id : part.tokens) {
+        if (wanted == Rows::kAll) logit_rows.push_back(static_cast<int32_t>(tokens.size()));
+        tokens.push_back(id);
+        positions.push_back(part.sequence->length++);
+      }
+      if (wanted == Rows::kLast) logit_rows.push_back(static_cast<int32_t>(tokens.size()) - 1);
+    }
+    std::vector<float> logits(logit_rows.size() * vocab_size());
+    model_.Forward(
+        {.tokens = tokens, .positions = positions, .groups = groups, .logit_rows = logit_rows},
+        pool_, logits.data());
+    return logits;
+  }
+
+  // Appends tokens in chunks; logits of every row, or of the last one only.
+  std::vector<float> Feed(TestSequence& sequence, std::span<const TokenId> tokens, int chunk,
+                          Rows wanted) {
+    std::vector<float> logits;
+    while (!tokens.empty()) {
+      const size_t n = std::min<size_t>(chunk, tokens.size());
+      const Part part[] = {{&sequence, tokens.first(n)}};
+      tokens = tokens.subspan(n);
+      std::vector<float> rows = Step(part, wanted);
+      if (wanted == Rows::kLast) {
+        logits = std::move(rows);
+      } else {
+        logits.insert(logits.end(), rows.begin(), rows.end());
+      }
+    }
+    return logits;
+  }
+
+  // Greedy continuations of several sequences in one batch, from the logits of their last rows
+  // [sequences, vocab_size].
+  std::vector<std::vector<TokenId>> Greedy(std::span<TestSequence> sequences,
+                                           std::vector<float> logits, int num_tokens) {
+    std::vector<std::vector<TokenId>> ids(sequences.size());
+    for (int step = 0;; ++step) {
+      for (size_t s = 0; s < sequences.size(); ++s) ids[s].push_back(ArgMax(logits, s));
+      if (step == num_tokens - 1) return ids;
+      std::vector<Part> parts;
+      for (size_t s = 0; s < sequences.size(); ++s) {
+        parts.push_back({&sequences[s], std::span(ids[s]).last(1)});
+      }
+      logits = Step(parts, Rows::kLast);
+    }
+  }
+
+  TokenId ArgMax(const std::vector<float>& logits, size_t row) const {
+    const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(row * vocab_size());
+    return static_cast<TokenId>(std::max_element(begin, begin + vocab_size()) - begin);
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  using Memory = std::unique_ptr<std::byte[], Free>;
+  static Memory Allocate(size_t bytes) {
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+    std::fill_n(memory, bytes, std::byte{0});
+    return Memory(memory);
+  }
+
+  Model& model_;
+  Memory memory_;
+  KvPoolView pool_;
+  int next_block_ = 0;
+};
+
+}  // namespace lynx

@@ -17,7 +17,7 @@ struct ChatTemplateInput {
   std::string kwargs_json;    // JSON object: chat_template_kwargs, documents …
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::string now;            // ISO time for strftime_now; empty = the clock
+  std::string now;  // ISO time for strftime_now; empty = the clock
 };
 
 // Any thread; renders are queued to the interpreter's thread, each bounded in time and output.

@@ -2,6 +2,7 @@
 // Text <-> token ids.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,10 +14,20 @@
 
 namespace lynx {
 
-struct EncodeOptions {
-  bool add_special_tokens = true;   // BOS (and EOS) as the model's post-processor says
-  bool parse_special_tokens = true;  // false: the text of a special token is ordinary text
+// Bytes [begin, end) of a text.
+struct ByteRange {
+  size_t begin = 0;
+  size_t end = 0;
 };
+
+struct EncodeOptions {
+  bool add_special_tokens = true;    // BOS (and EOS) as the model's post-processor says
+  bool parse_special_tokens = true;  // false: the text of a special token is ordinary text
+  // No special token is recognised where it would touch one of these ranges (ascending, disjoint).
+  std::span<const ByteRange> protected_ranges = {};
+};
+
+class Detokenizer;
 
 // Immutable; any thread.
 class Tokenizer {
@@ -25,9 +36,11 @@ class Tokenizer {
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& path);
   virtual ~Tokenizer() = default;
 
-  // Never fails: bytes that the vocabulary cannot express are dropped, as Hugging Face does.
-  virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const = 0;
-  // All at once, invalid UTF-8 shown as U+FFFD.
+  // Never fails: bytes that the vocabulary cannot express are dropped, as Hugging Face does, and
+  // invalid UTF-8 counts as U+FFFD.
+  virtual std::vector<TokenId> Encode(std::string_view text,
+                                      const EncodeOptions& options) const = 0;
+  // All at once, invalid UTF-8 shown as U+FFFD. Ids outside the vocabulary are skipped.
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
   // The exact bytes of one token as it stands inside a text (special tokens: their text).
   virtual std::string_view TokenBytes(TokenId id) const = 0;
@@ -39,10 +52,19 @@ class Tokenizer {
   virtual TokenId eos_id() const = 0;  // -1 if none
   virtual std::string bos_token() const = 0;
   virtual std::string eos_token() const = 0;
+
+  // The characters of `text` whose protection keeps special tokens out of it: the first of every
+  // special token's text in it, of a beginning of one at its end (white space aside), and of an
+  // ending of one at its start. Ascending, disjoint.
+  virtual std::vector<ByteRange> SpecialTextCharacters(std::string_view text) const = 0;
+
+  // See Detokenizer::Create.
+  virtual std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special_tokens) const = 0;
 };
 
 // Turns a growing list of ids into text: never half a character, never a byte twice; joined with
-// Flush, the pieces equal Decode of all ids. One object per output stream, one thread.
+// Flush, the pieces equal Decode of all ids. One object per output stream, one thread; the
+// tokenizer outlives it.
 class Detokenizer {
  public:
   static std::unique_ptr<Detokenizer> Create(const Tokenizer& tokenizer, bool skip_special_tokens);

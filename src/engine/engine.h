@@ -32,6 +32,11 @@ struct EngineOptions {
   double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below
   int max_local_prefill_length = 128;  // decode role: shorter (uncached) prompts stay here
   int max_prefill_attempts = 3;        // decode role: then the request fails
+  int remote_wait_ms = 10000;  // decode role: how long a request waits for a usable prefill daemon
+  // decode role: received KV equals the prefill side's bit for bit (false for lossy codecs and
+  // kv.target 8bit: such blocks never enter the prefix cache).
+  bool exact_handoff = true;
+  std::function<int64_t()> clock_ns;   // empty: the monotonic clock
 };
 
 // A prefill-only request: compute the prompt, sample token 1, hand the KV over.
@@ -58,7 +63,8 @@ class Engine {
                                                         Backend& backend, Peers peers);
   virtual ~Engine() = default;
 
-  // Any thread. Validated by the caller; refusals (queue full, too long) come through the sink.
+  // Any thread. Refusals (queue full, too long, draining, an id that is in use) come through the
+  // sink, after Run has ended on the calling thread. The sink's last call has finished().
   virtual void Submit(Request request, OutputSink sink) = 0;
   virtual void SubmitPrefill(PrefillJob job, PrefillSink sink) = 0;
   virtual void Cancel(std::string request_id) = 0;         // Submit's

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the waiting queue to blocks and a seat, and back.
+#include <algorithm>
+
+#include "engine/engine_impl.h"
+
+namespace lynx {
+namespace {
+
+constexpr int64_t kNsPerMs = 1'000'000;
+
+int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
+
+// Leading tokens that two sequences share.
+int CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
+  return static_cast<int>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+}  // namespace
+
+// Tokens after the present ones that need room before decoding proper: drafts and the row that
+// judges the last of them.
+int EngineImpl::DraftWindow(const Sequence& s) const {
+  if (!options_.speculation) return 1;
+  const int remaining = std::min(s.sampling.max_tokens - s.num_output_tokens(),
+                                 max_model_len_ - s.num_tokens());
+  return 1 + std::clamp(remaining, 0, options_.max_draft_tokens);
+}
+
+EngineImpl::Admission EngineImpl::PlanAdmission(const Sequence& s) const {
+  Admission a;
+  const int num_tokens = s.num_tokens();
+  const bool use_cache = options_.enable_prefix_caching && !s.prompt_logprobs_wanted;
+  const int num_full = num_tokens / kBlockSize;
+  if (use_cache) a.match = prefix_cache_.Match(s.tokens, s.cache_salt, num_full);
+  // Computed here, at least one row must run, for its logits.
+  const int local_hit = std::min<int>(a.match.blocks.size(), (num_tokens - 1) / kBlockSize);
+  a.remote = remote_ != nullptr &&
+             num_tokens - local_hit * kBlockSize > options_.max_local_prefill_length;
+  if (!a.remote && local_hit < static_cast<int>(a.match.blocks.size())) {
+    a.match = prefix_cache_.Match(s.tokens, s.cache_salt, local_hit);
+  }
+  const int window = s.prefill_only() ? 0 : a.remote ? DraftWindow(s) : 1;
+  a.num_blocks = std::min(BlocksFor(num_tokens + window), options_.num_kv_blocks);
+  a.num_from_pool = a.num_blocks;
+  for (BlockId b : a.match.blocks) a.num_from_pool -= pool_.owned(b) ? 1 : 0;
+  return a;
+}
+
+void EngineImpl::AdmitWaiting() {
+  bool admitted_any = false;
+  for (size_t i = 0; i < waiting_.size(); ++i) {
+    Sequence& s = *waiting_[i];
+    if (s.state != State::kWaiting || scheduler_.num_free_seats() <= 0) continue;
+    if (!TryAdmit(s)) continue;
+    admitted_any = true;
+    for (size_t j = 0; j < i; ++j) ++waiting_[j]->times_passed;
+  }
+  if (!admitted_any) return;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if ((*it)->state == State::kWaiting || (*it)->state == State::kFinished) {
+      ++it;
+      continue;
+    }
+    seated_.push_back(std::move(*it));
+    it = waiting_.erase(it);
+  }
+}
+
+bool EngineImpl::TryAdmit(Sequence& s) {
+  const Admission admission = PlanAdmission(s);
+  if (admission.remote && WaitsForRemote(s)) return false;
+  if (WaitsForEqualPrefix(s, admission)) return false;
+  if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
+  if (!TakeBlocks(s, admission)) {
+    ReleaseBlocks(s);
+    return false;
+  }
+  StartAdmitted(s, admission.remote);
+  return s.state != State::kWaiting;
+}
+
+// No prefill daemon is usable: wait a bounded time.
+bool EngineImpl::WaitsForRemote(Sequence& s) {
+  if (remote_->available()) {
+    s.remote_deadline_ns = 0;
+    return false;
+  }
+  const int64_t now = Now();
+  if (s.remote_deadline_ns == 0) s.remote_deadline_ns = now + options_.remote_wait_ms * kNsPerMs;
+  if (now >= s.remote_deadline_ns) {
+    FailRequest(s, absl::UnavailableError(absl::StrCat("no prefill daemon was usable for ",
+                                                       options_.remote_wait_ms, " ms")));
+  }
+  return true;
+}
+
+// Another sequence is just getting the KV of a longer prefix of these tokens than the cache has:
+// n samples of one prompt are prefilled (and handed over) once.
+bool EngineImpl::WaitsForEqualPrefix(const Sequence& s, const Admission& admission) const {
+  if (!options_.enable_prefix_caching || s.prompt_logprobs_wanted) return false;
+  const int useful = (s.num_tokens() - 1) / kBlockSize;
+  const int hit = static_cast<int>(admission.match.blocks.size());
+  const auto is_computing = [&](const Owned& other) {
+    const bool computing = other->state == State::kPrefilling || other->state == State::kLoading ||
+                           other->state == State::kDrafting;
+    if (!computing || !other->exact || other->cache_salt != s.cache_salt) return false;
+    const int common = CommonPrefix(s.tokens, other->tokens) / kBlockSize;
+    return std::min(common, useful) > hit;
+  };
+  return std::any_of(seated_.begin(), seated_.end(), is_computing) ||
+         std::any_of(waiting_.begin(), waiting_.end(), is_computing);
+}
+
+// False when the pool has less than the scheduler thought: blocks of a preempted sequence that
+// others share.
+bool EngineImpl::TakeBlocks(Sequence& s, const Admission& admission) {
+  for (BlockId b : admission.match.blocks) pool_.AddRequest(b);
+  s.block_table = admission.match.blocks;
+  s.prefix = admission.match.last;
+  s.num_known_blocks = static_cast<int>(s.block_table.size());
+  s.num_computed_tokens = s.num_known_blocks * kBlockSize;
+  s.num_cached_tokens = s.num_computed_tokens;
+  return AllocateBlocks(s, admission.num_blocks - s.num_known_blocks);
+}
+
+void EngineImpl::StartAdmitted(Sequence& s, bool remote) {
+  const int64_t now = Now();
+  const bool first_time = s.timeline.at(Event::kScheduled) == 0;
+  s.timeline.Mark(Event::kScheduled, now);
+  s.timeline.Mark(Event::kPrefillStarted, now);
+  if (first_time) counters_.prompt_tokens += s.num_tokens();
+  counters_.prompt_tokens_cached += s.num_computed_tokens;
+  counters_.prefix_queries += s.num_tokens();
+  counters_.prefix_hits += s.num_computed_tokens;
+  if (remote) {
+    ++counters_.remote_prefills;
+    StartAttempt(s);
+    return;
+  }
+  if (remote_ != nullptr) ++counters_.local_prefills;
+  s.state = State::kPrefilling;
+  if (s.prefill_only() && !StartSending(s)) return;
+  const int wanted = s.num_tokens() - s.num_computed_tokens;
+  if (const int rows = scheduler_.AdmittedRows(wanted); rows > 0) AddRows(s, rows);
+}
+
+// False, with nothing taken, when the pool cannot give that many.
+bool EngineImpl::AllocateBlocks(Sequence& s, int count) {
+  const size_t before = s.block_table.size();
+  for (int i = 0; i < count; ++i) {
+    const auto block = pool_.Allocate();
+    if (!block) {
+      while (s.block_table.size() > before) {
+        pool_.ReleaseRequest(s.block_table.back());
+        s.block_table.pop_back();
+      }
+      return false;
+    }
+    s.block_table.push_back(*block);
+  }
+  return true;
+}
+
+// Last first, so that the cache forgets the ends of prompts before their beginnings.
+void EngineImpl::ReleaseBlocks(Sequence& s) {
+  for (auto b = s.block_table.rbegin(); b != s.block_table.rend(); ++b) pool_.ReleaseRequest(*b);
+  s.block_table.clear();
+  s.prefix = 0;
+  s.num_known_blocks = 0;
+  s.num_computed_tokens = 0;
+}
+
+// Back to the queue: everything but the final tokens is given up.
+void EngineImpl::Requeue(Sequence& s) {
+  DropDrafts(s);
+  AbandonAttempt(s);
+  ReleaseBlocks(s);
+  s.exact = true;
+  s.prompt_logprobs.clear();
+  s.state = State::kWaiting;
+}
+
+// Enters newly full exact blocks into the prefix cache.
+void EngineImpl::RegisterBlocks(Sequence& s) {
+  if (!options_.enable_prefix_caching || !s.exact) return;
+  for (int i = s.num_known_blocks; (i + 1) * kBlockSize <= s.num_computed_tokens; ++i) {
+    const auto tokens = std::span(s.tokens).subspan(size_t(i) * kBlockSize, kBlockSize);
+    s.prefix = prefix_cache_.Insert(s.prefix, tokens, s.cache_salt, s.block_table[i]);
+    s.num_known_blocks = i + 1;
+  }
+}
+
+}  // namespace lynx

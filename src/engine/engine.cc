@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a request in the engine.
+//
+//   1. kWaiting      in order of (priority, arrival). Admitted when a seat is free and blocks cover
+//                    all its tokens and the draft window; the longest exact prefix is attached.
+//   2. kPrefilling   colocated, prefill jobs, and short or mostly cached prompts of the decode
+//                    role: chunks of its tokens run; the last row's logits give the next token.
+//   3. kLoading      decode role: a fresh attempt has been started on a prefill daemon. Token 1
+//                    comes from there, is final and is published at once, wherever the KV is.
+//   4. kDrafting     the anchor has landed and token 1 is known: one draft row per step, until the
+//                    draft policy, a stop token or a length limit pauses it.
+//   3' kLoading      the target has landed: the blocks are left alone while they are refined.
+//   5. kVerifying    refined: one row group of the last final token and all drafts; the longest
+//                    prefix that equals the target's own choices becomes final, plus one token.
+//                    The rows overwrite the drafts' KV. Without drafts this state is skipped.
+//   6. kRunning      one row per step, until a stop token, a length limit or a cancel.
+//   7. kFinished     published, its blocks given back. What a transfer still touches stays owned by
+//                    the transfer until its terminal event.
+//
+// A prefill job goes 1, 2; its token 1 is reported at once and the transfer, which was begun before
+// the first chunk and is fed after each layer of each chunk, holds the blocks until it ends.
+//
+// From 2, 5 and 6 a sequence may be preempted, and from 3 and 4 its attempt may fail: it then gives
+// up its blocks and its drafts and waits again, with its final tokens as a longer prompt. Tokens
+// and noise depend on seed and position only, so it goes on with the very tokens it would have had.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/clock.h"
+#include "engine/engine_impl.h"
+
+namespace lynx {
+namespace {
+
+// How long an idle loop sleeps at most: for ever, or until it looks again whether what nobody
+// announces (a prefill daemon becoming usable, a deadline) has happened.
+constexpr int64_t kIdleNs = 1'000'000'000;
+constexpr int64_t kRetryNs = 20'000'000;
+
+absl::Status CheckOptions(const EngineOptions& o, const Engine::Peers& peers) {
+  const auto bad = [](const char* name, int64_t value, int64_t least) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine: ", name, ": ", value, " is less than ", least));
+  };
+  if (o.max_num_seqs < 1) return bad("max_num_seqs", o.max_num_seqs, 1);
+  if (o.max_num_batched_tokens < 1) {
+    return bad("max_num_batched_tokens", o.max_num_batched_tokens, 1);
+  }
+  if (o.max_draft_tokens < 0) return bad("max_draft_tokens", o.max_draft_tokens, 0);
+  if (o.role == Role::kPrefill && !peers.make_sender) {
+    return absl::InvalidArgumentError("engine: the prefill role needs a sender");
+  }
+  if (o.role == Role::kDecode && (!peers.make_receiver || peers.remote == nullptr)) {
+    return absl::InvalidArgumentError("engine: the decode role needs a receiver and a remote");
+  }
+  return absl::OkStatus();
+}
+
+EngineOptions Completed(EngineOptions o) {
+  if (!o.clock_ns) o.clock_ns = MonotonicNs;
+  return o;
+}
+
+int MaxModelLen(const EngineOptions& o, const ModelConfig& config) {
+  int64_t length = config.max_model_len > 0 ? config.max_model_len
+                                            : std::numeric_limits<int>::max();
+  if (o.max_model_len > 0) length = std::min<int64_t>(length, o.max_model_len);
+  return static_cast<int>(std::min<int64_t>(length, int64_t{o.num_kv_blocks} * kBlockSize));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Model& model,
+                                                       Backend&, Peers peers) {
+  LYNX_RETURN_IF_ERROR(CheckOptions(options, peers));
+  LYNX_ASSIGN_OR_RETURN(auto kv_cache, KvCache::Create(model.kv_layout(), options.num_kv_blocks));
+  return std::make_unique<EngineImpl>(options, model, std::move(kv_cache), std::move(peers));
+}
+
+EngineImpl::EngineImpl(const EngineOptions& options, Model& model,
+                       std::unique_ptr<KvCache> kv_cache, Peers peers)
+    : options_(Completed(options)),
+      model_(model),
+      vocab_size_(model.config().vocab_size),
+      max_model_len_(MaxModelLen(options, model.config())),
+      kv_cache_(std::move(kv_cache)),
+      pool_(options.num_kv_blocks),
+      prefix_cache_(pool_),
+      pins_(pool_),
+      scheduler_({.max_num_seqs = options.max_num_seqs,
+                  .max_num_batched_tokens = options.max_num_batched_tokens}),
+      draft_policy_(options.max_draft_tokens, options.min_draft_survival),
+      sampler_(vocab_size_),
+      remote_(options.role == Role::kDecode ? peers.remote : nullptr),
+      receiver_address_(std::move(peers.receiver_address)),
+      // Not initialized: pages that no step needs are never touched.
+      logits_(new float[size_t(options.max_num_batched_tokens) * vocab_size_]) {
+  const auto wake = [inbox = inbox_] { inbox->Wake(); };
+  if (options_.role == Role::kPrefill) sender_ = peers.make_sender(kv_cache_->view(), wake);
+  if (options_.role == Role::kDecode) receiver_ = peers.make_receiver(kv_cache_->view(), wake);
+  if (sender_ != nullptr) after_layer_ = [this](int layer) { AfterLayer(layer); };
+  counters_.last_progress_ns = Now();
+  UpdateStats(false);
+}
+
+EngineImpl::~EngineImpl() {
+  inbox_->Close();
+  if (remote_ == nullptr) return;
+  for (const auto& [attempt, sequence] : by_attempt_) remote_->Cancel(attempt);
+}
+
+// ---- the loop -----------------------------------------------------------------------------------
+
+bool EngineImpl::Step() {
+  bool progress = ApplyCommands();
+  progress |= PollReceiver();
+  progress |= PollSender();
+  if (stopping_ == Stopping::kNow) AbortAll();
+  Schedule();
+  AdmitWaiting();
+  if (!batch_.empty()) {
+    RunBatch();
+    progress = true;
+  }
+  progress |= !published_.empty();
+  Publish();
+  RemoveFinished();
+  UpdateStats(progress);
+  return progress;
+}
+
+void EngineImpl::Run() {
+  while (true) {
+    if (Step()) continue;
+    if (stopping_ == Stopping::kNow || (stopping_ == Stopping::kDrain && Idle())) break;
+    inbox_->Wait(waiting_.empty() ? kIdleNs : kRetryNs);
+  }
+  inbox_->Close();
+  RefuseRest();
+}
+
+void EngineImpl::Stop(bool drain) {
+  stopping_ = drain ? Stopping::kDrain : Stopping::kNow;
+  inbox_->Wake();
+}
+
+bool EngineImpl::Idle() const {
+  return waiting_.empty() && seated_.empty() && pins_.empty() && sending_.empty();
+}
+
+void EngineImpl::AbortAll() {
+  if (aborted_all_) return;
+  aborted_all_ = true;
+  for (auto* list : {&waiting_, &seated_}) {
+    for (const Owned& s : *list) {
+      if (s->state == State::kFinished) continue;
+      if (s->prefill_only()) {
+        FailPrefillJob(*s, absl::UnavailableError("the prefill daemon is stopping"));
+      } else {
+        FinishRequest(*s, FinishReason::kAbort);
+      }
+    }
+  }
+}
+
+// What came in between the last step and the end of the loop.
+void EngineImpl::RefuseRest() {
+  ApplyCommands();
+  Publish();
+  RemoveFinished();
+  UpdateStats(false);
+}
+
+// ---- scheduling ---------------------------------------------------------------------------------
+
+RowRequest EngineImpl::Ask(const Sequence& s) const {
+  RowRequest r{.precedence = s.precedence(), .num_blocks = static_cast<int>(s.block_table.size())};
+  switch (s.state) {
+    case State::kPrefilling:
+    case State::kRunning:
+      r.phase = s.state == State::kRunning ? Phase::kDecode : Phase::kPrefill;
+      r.position = s.num_computed_tokens;
+      r.num_rows = s.num_tokens() - s.num_computed_tokens;
+      r.preemptible = !s.prefill_only();
+      break;
+    case State::kVerifying:
+      r.phase = Phase::kVerify;
+      r.position = s.num_tokens() - 1;
+      r.num_rows = s.num_drafts() + 1;
+      r.preemptible = true;
+      break;
+    case State::kDrafting:
+      if (s.drafting_paused) break;
+      r.phase = Phase::kDraft;
+      r.position = s.num_tokens() - 1 + s.num_drafts();
+      r.num_rows = 1;
+      break;
+    default:
+      break;
+  }
+  return r;
+}
+
+void EngineImpl::Schedule() {
+  batch_.Clear();
+  RemoveFinished();
+  row_requests_.clear();
+  for (const Owned& s : seated_) row_requests_.push_back(Ask(*s));
+  const Plan& plan = scheduler_.Schedule(row_requests_, pool_.counts().available());
+  for (int index : plan.preempted) {
+    ++counters_.num_preemptions;
+    Requeue(*seated_[index]);
+  }
+  for (const Grant& grant : plan.grants) {
+    Sequence& s = *seated_[grant.index];
+    // Preempted blocks that others share were counted but not freed: then it waits a step.
+    if (AllocateBlocks(s, grant.num_new_blocks)) AddRows(s, grant.num_rows);
+  }
+}
+
+// Finished sequences leave; those that wait again change lists.
+void EngineImpl::RemoveFinished() {
+  const auto leave = [this](const Owned& s) { return s->state == State::kFinished && !s->output_pending; };
+  std::erase_if(waiting_, leave);
+  std::erase_if(seated_, leave);
+  for (size_t i = 0; i < seated_.size();) {
+    if (seated_[i]->state != State::kWaiting) {
+      ++i;
+      continue;
+    }
+    Owned s = std::move(seated_[i]);
+    seated_.erase(seated_.begin() + i);
+    Enqueue(std::move(s));
+  }
+}
+
+// ---- statistics ---------------------------------------------------------------------------------
+
+void EngineImpl::UpdateStats(bool progress) {
+  if (progress) {
+    ++counters_.num_steps;
+    counters_.last_progress_ns = Now();
+  }
+  const BlockCounts blocks = pool_.counts();
+  counters_.num_running = static_cast<int>(seated_.size());
+  counters_.num_waiting = static_cast<int>(waiting_.size());
+  counters_.blocks_free = blocks.free;
+  counters_.blocks_request = blocks.request;
+  counters_.blocks_transfer = blocks.transfer;
+  counters_.blocks_cached = blocks.cached;
+  counters_.blocks_total = blocks.total;
+  std::lock_guard lock(stats_mutex_);
+  stats_ = counters_;
+}
+
+EngineStats EngineImpl::stats() const {
+  EngineStats stats;
+  {
+    std::lock_guard lock(stats_mutex_);
+    stats = stats_;
+  }
+  if (receiver_ != nullptr) {
+    const ReceiverStats r = receiver_->stats();
+    std::copy(std::begin(r.bytes), std::end(r.bytes), std::begin(stats.received_bytes));
+    stats.received_chunks = r.chunks;
+    stats.nacks = r.nacks;
+    stats.checksum_errors = r.checksum_errors;
+    stats.transfers_in_flight = r.transfers_in_flight;
+    stats.transfer_bytes_in_flight = r.bytes_in_flight;
+  }
+  if (sender_ != nullptr) stats.transfers_in_flight = sender_->num_attempts();
+  return stats;
+}
+
+}  // namespace lynx

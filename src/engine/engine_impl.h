@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's state. Its methods are in files by subject: engine.cc (the loop), arrivals.cc,
+// admission.cc, compute.cc (the batch and what follows from its logits), decode_handoff.cc,
+// prefill_jobs.cc, finish.cc.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/inbox.h"
+#include "engine/sequence.h"
+#include "engine/step_batch.h"
+#include "engine/transfer_pins.h"
+#include "kv/block_pool.h"
+#include "kv/kv_cache.h"
+#include "kv/prefix_cache.h"
+#include "model/model.h"
+#include "sampling/sampler.h"
+#include "sched/scheduler.h"
+#include "speculation/draft_policy.h"
+
+namespace lynx {
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, Model& model, std::unique_ptr<KvCache> kv_cache,
+             Peers peers);
+  ~EngineImpl() override;
+
+  void Submit(Request request, OutputSink sink) override;
+  void SubmitPrefill(PrefillJob job, PrefillSink sink) override;
+  void Cancel(std::string request_id) override;
+  void CancelPrefill(AttemptId attempt) override;
+  EngineStats stats() const override;
+  bool Step() override;
+  void Run() override;
+  void Stop(bool drain) override;
+
+ private:
+  enum class Stopping : uint8_t { kNo, kDrain, kNow };
+  using Owned = std::unique_ptr<Sequence>;
+
+  // engine.cc
+  bool Idle() const;
+  void AbortAll();
+  void RefuseRest();
+  void Schedule();
+  RowRequest Ask(const Sequence& s) const;
+  void RemoveFinished();
+  void UpdateStats(bool progress);
+  int64_t Now() const { return options_.clock_ns(); }
+
+  // arrivals.cc
+  bool ApplyCommands();
+  void Apply(SubmitCommand& command);
+  void Apply(SubmitPrefillCommand& command);
+  void Apply(const CancelCommand& command);
+  void Apply(const CancelPrefillCommand& command);
+  void Apply(RemotePrefillEvent& event);
+  absl::Status Check(const Request& request) const;
+  absl::Status CheckTokens(std::span<const TokenId> tokens) const;
+  absl::Status Check(const RemotePrefillRequest& request) const;
+  void Enqueue(Owned sequence);
+
+  // admission.cc
+  struct Admission {
+    PrefixMatch match;
+    int num_blocks = 0;       // in all, the match included
+    int num_from_pool = 0;    // of them, what is not owned by anybody now
+    bool remote = false;
+  };
+  Admission PlanAdmission(const Sequence& s) const;
+  int DraftWindow(const Sequence& s) const;
+  void AdmitWaiting();
+  bool TryAdmit(Sequence& s);
+  bool WaitsForRemote(Sequence& s);
+  bool WaitsForEqualPrefix(const Sequence& s, const Admission& admission) const;
+  bool TakeBlocks(Sequence& s, const Admission& admission);
+  void StartAdmitted(Sequence& s, bool remote);
+  bool AllocateBlocks(Sequence& s, int count);
+  void ReleaseBlocks(Sequence& s);
+  void Requeue(Sequence& s);
+  void RegisterBlocks(Sequence& s);
+
+  // compute.cc
+  void AddRows(Sequence& s, int num_rows);
+  void RunBatch();
+  void UseLogits(const BatchEntry& entry);
+  void UsePrefillLogits(const BatchEntry& entry);
+  void UseVerifyLogits(const BatchEntry& entry);
+  void UseDraftLogits(const BatchEntry& entry);
+  void TakePromptLogprobs(const BatchEntry& entry);
+  std::span<const float> LogitsOf(const BatchEntry& entry, int i) const;
+  TokenOutput ChooseToken(const Sequence& s, std::span<const float> logits);
+  void AddVerified(Sequence& s, TokenOutput token);
+  void DropDrafts(Sequence& s);
+  void UncountDrafts(Sequence& s);
+
+  // decode_handoff.cc
+  void StartAttempt(Sequence& s);
+  bool PollReceiver();
+  void Apply(const ReceiveEvent& event);
+  void ContinueHandoff(Sequence& s);
+  void CompleteHandoff(Sequence& s);
+  void OnAttemptFailed(Sequence& s, const absl::Status& status);
+  void AbandonAttempt(Sequence& s);
+  void PromoteOnce(Sequence& s);
+
+  // prefill_jobs.cc
+  bool StartSending(Sequence& s);
+  void AfterLayer(int layer);
+  void FinishPrefillJob(Sequence& s, TokenOutput first_token);
+  void FailPrefillJob(Sequence& s, const absl::Status& status);
+  bool PollSender();
+
+  // finish.cc
+  EngineOutput& Output(Sequence& s);
+  void Publish();
+  void FinishRequest(Sequence& s, FinishReason reason);
+  void FailRequest(Sequence& s, const absl::Status& status);
+  void Release(Sequence& s);
+
+  const EngineOptions options_;
+  Model& model_;
+  const int vocab_size_;
+  const int max_model_len_;
+  const std::unique_ptr<KvCache> kv_cache_;
+  BlockPool pool_;
+  PrefixCache prefix_cache_;
+  TransferPins pins_;
+  Scheduler scheduler_;
+  DraftPolicy draft_policy_;
+  Sampler sampler_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  RemotePrefill* const remote_;
+  const std::string receiver_address_;
+
+  std::vector<Owned> waiting_;  // by precedence
+  std::vector<Owned> seated_;   // hold blocks; finished ones until the end of the step
+  std::unordered_map<std::string, Sequence*> by_id_;
+  std::map<AttemptId, Sequence*> by_attempt_;
+  // Prefill role: jobs whose first token is out and whose KV is still being sent.
+  std::map<AttemptId, PrefillSink> sending_;
+  std::vector<Sequence*> published_;  // with output_pending, in order
+  int64_t next_number_ = 0;
+
+  // Of the current step, kept to avoid allocation.
+  std::vector<Command> commands_;
+  std::vector<RowRequest> row_requests_;
+  StepBatch batch_;
+  std::unique_ptr<float[]> logits_;  // [max_num_batched_tokens, vocab_size]
+  std::function<void(int)> after_layer_;
+
+  std::atomic<Stopping> stopping_ = Stopping::kNo;
+  bool aborted_all_ = false;
+  EngineStats counters_;  // engine thread
+  mutable std::mutex stats_mutex_;
+  EngineStats stats_;  // the last snapshot
+
+  // Last: their threads end before anything they use does.
+  std::unique_ptr<KvSender> sender_;
+  std::unique_ptr<KvReceiver> receiver_;
+};
+
+}  // namespace lynx

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request inside the engine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "kv/prefix_cache.h"
+#include "sampling/token_counts.h"
+#include "sched/scheduler.h"
+
+namespace lynx {
+
+// See the life cycle in engine.cc.
+enum class State : uint8_t {
+  kWaiting,     // holds no blocks
+  kPrefilling,  // its tokens are computed here, chunk by chunk
+  kLoading,     // decode role: KV is arriving or being refined
+  kDrafting,    // decode role: the anchor is readable, the target is still arriving
+  kVerifying,   // the target is in the blocks, the drafts are to be judged
+  kRunning,     // one token per step
+  kFinished,    // released; leaves the engine at the end of the step
+};
+
+// The hand-off of a sequence, on the decode side.
+struct HandoffAttempt {
+  AttemptId id;
+  int num_tokens = 0;  // of the hand-off's prompt: what the refined blocks hold
+  bool first_token_known = false;
+  bool anchor_landed = false;
+  bool target_landed = false;
+  bool refined = false;
+  bool promoted = false;
+};
+
+// Belongs to the engine, engine thread only.
+struct Sequence {
+  int64_t number = 0;  // order of arrival, unique
+  std::string id;
+  int priority = 0;
+  SamplingParams sampling;
+  std::string cache_salt;
+  bool show_drafts = false;
+
+  // Exactly one of the two sinks is set; prefill_sink = a job of the prefill role.
+  OutputSink sink;
+  PrefillSink prefill_sink;
+  RemotePrefillRequest job;  // without its prompt_ids, which are `tokens`
+
+  std::vector<TokenId> tokens;  // prompt, then verified output
+  int num_prompt_tokens = 0;
+  int num_computed_tokens = 0;  // leading tokens whose exact KV is in the blocks
+  std::vector<BlockId> block_table;
+  State state = State::kWaiting;
+  int times_passed = 0;  // in the waiting queue, by later ones
+
+  // Prefix cache: the leading blocks that are known to it.
+  PrefixId prefix = 0;
+  int num_known_blocks = 0;
+  int num_cached_tokens = 0;  // hits where the prompt was prefilled, for the report
+  bool exact = true;          // its KV is what local prefill would give
+
+  // Drafts follow `tokens`. counted: they are part of `counts`.
+  std::vector<TokenId> drafts;
+  std::vector<float> draft_margins;
+  bool drafting_paused = false;
+  bool drafts_counted = false;
+  int num_shown_drafts = 0;
+
+  std::optional<HandoffAttempt> attempt;
+  int num_failed_attempts = 0;
+  int64_t remote_deadline_ns = 0;  // while no prefill daemon is usable
+
+  TokenCounts counts;
+  std::vector<std::optional<TokenOutput>> prompt_logprobs;
+  bool prompt_logprobs_wanted = false;  // and not yet reported
+  Timeline timeline;
+  EngineOutput output;    // of this step
+  bool output_pending = false;
+
+  bool prefill_only() const { return prefill_sink != nullptr; }
+  int num_tokens() const { return static_cast<int>(tokens.size()); }
+  int num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+  int num_drafts() const { return static_cast<int>(drafts.size()); }
+  Precedence precedence() const { return {.priority = priority, .arrival = number}; }
+};
+
+}  // namespace lynx

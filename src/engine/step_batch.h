@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ragged batch of one step: rows of several sequences and which of their logits are wanted.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "model/model.h"
+
+namespace lynx {
+
+// Rows of one sequence: tokens (and drafts) from `position` on.
+struct BatchEntry {
+  Sequence* sequence = nullptr;
+  int position = 0;
+  int num_rows = 0;
+  int first_logit = 0;  // index into the logits of its first wanted row
+  int num_logits = 0;   // wanted rows; they are the last ones of the entry
+};
+
+// Buffers are kept between steps.
+class StepBatch {
+ public:
+  void Clear();
+  // Adds rows; num_logits of the last ones want logits.
+  void Add(Sequence& sequence, int position, int num_rows, int num_logits);
+
+  bool empty() const { return entries_.empty(); }
+  int num_rows() const { return static_cast<int>(tokens_.size()); }
+  std::span<const BatchEntry> entries() const { return entries_; }
+  // Valid until the next Add or Clear, and while no sequence in it changes its block table.
+  ForwardBatch View();
+
+ private:
+  std::vector<TokenId> tokens_;
+  std::vector<int32_t> positions_;
+  std::vector<RowGroup> groups_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<BatchEntry> entries_;
+};
+
+}  // namespace lynx

@@ -75,10 +75,10 @@ struct PlaneLayout {
     return num_blocks * block_code_bytes(plane);
   }
 
-  // Exact plane: u32 stream length per live block, the streams, four bytes of padding.
+  // Exact plane: u32 stream length per live block, the streams, eight bytes of padding.
   constexpr size_t stream_offset() const { return size_t(num_blocks) * sizeof(uint32_t); }
   constexpr size_t max_stream_bytes() const { return size_t(kBlockSize) * head_dim * sizeof(Bf16); }
-  static constexpr size_t kExactPadding = sizeof(uint32_t);
+  static constexpr size_t kExactPadding = sizeof(uint64_t);
 
   constexpr size_t max_plane_bytes(int plane) const {
     if (plane == 0) {

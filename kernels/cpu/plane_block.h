@@ -77,7 +77,7 @@ struct DecodeBlockParams {
   int live_begin = 0;
   int live_end = 0;
   const std::byte* rows[4] = {};      // null from the first absent plane on
-  const std::byte* stream = nullptr;  // exact bits, readable for 4 bytes past its end, or null
+  const std::byte* stream = nullptr;  // exact bits, readable for 8 bytes past its end, or null
   size_t stream_bytes = 0;
   Bf16* tile = nullptr;  // out, all of it
 };

@@ -207,8 +207,9 @@ TEST_F(KvPageCodecTest, RefusesPlansAndLayoutsThatDoNotFit) {
   odd.head_dim = 40;
   EXPECT_EQ(KvPageCodec::Create(*codec_, DefaultSendPlan(*codec_, 2, true), odd).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(KvPageCodec::Create(*codec_, DefaultSendPlan(*codec_, 3, true), layout_).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      KvPageCodec::Create(*codec_, DefaultSendPlan(*codec_, 3, true), layout_).status().code(),
+      absl::StatusCode::kFailedPrecondition);
   SendPlan backwards = DefaultSendPlan(*codec_, 2, true);
   std::swap(backwards.plane_end[0], backwards.plane_end[1]);
   EXPECT_EQ(KvPageCodec::Create(*codec_, backwards, layout_).status().code(),

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words of the plane kernels on vectors: one part of the 16 virtual lanes (lanes-inl.h) at a
+// time. Each is the vector form of the function of the same name in plane_block.h or plane_ref.cc.
+#if defined(LYNX_KERNELS_CPU_PLANE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LYNX_KERNELS_CPU_PLANE_LANES_INL_H_
+#undef LYNX_KERNELS_CPU_PLANE_LANES_INL_H_
+#else
+#define LYNX_KERNELS_CPU_PLANE_LANES_INL_H_
+#endif
+
+#include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/plane_block.h"
+
+HWY_BEFORE_NAMESPACE();
+#if LYNX_SIMD_PASS
+namespace lynx::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+using SignedTag = hn::RebindToSigned<FloatTag>;
+inline constexpr SignedTag kSignedTag;
+using Floats = hn::Vec<FloatTag>;
+using Ints = hn::Vec<SignedTag>;
+using Uints = hn::Vec<UintTag>;
+inline constexpr hn::Rebind<uint16_t, UintTag> kHalfTag;
+inline constexpr hn::Rebind<uint8_t, UintTag> kByteTag;
+inline constexpr hn::RepartitionToWide<UintTag> kWideTag;  // 64 bits, half as many lanes
+inline constexpr hn::Half<UintTag> kHalfUintTag;
+
+// BF16 elements as the bits of floats.
+HWY_INLINE Ints LoadBf16Bits(const Bf16* p) {
+  const auto v = hn::LoadU(kHalfTag, reinterpret_cast<const uint16_t*>(p));
+  return hn::BitCast(kSignedTag, hn::ShiftLeft<16>(hn::PromoteTo(kUintTag, v)));
+}
+HWY_INLINE void StoreHalves(Uints v, void* p) {
+  hn::StoreU(hn::TruncateTo(kHalfTag, v), kHalfTag, static_cast<uint16_t*>(p));
+}
+
+HWY_INLINE Floats BoundOperand(Ints bits) {
+  const auto least_negative = hn::Set(kSignedTag, static_cast<int32_t>(0x80800000u));
+  return hn::BitCast(kFloatTag, hn::Max(bits, least_negative));
+}
+
+HWY_INLINE Ints OrderedKeyOfBits(Ints bits) {
+  const auto magnitude = hn::Set(kSignedTag, 0x7fffffff);
+  const auto key = hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), magnitude));
+  return hn::ShiftRight<16>(key);
+}
+
+HWY_INLINE Uints Bf16OfKey(Ints key) {
+  const auto magnitude = hn::Set(kSignedTag, 0x7fff);
+  const auto sign = hn::ShiftRight<31>(key);
+  return hn::BitCast(kUintTag, hn::Xor(key, hn::And(sign, magnitude)));
+}
+
+HWY_INLINE Ints CeilKey(Floats f) {
+  const auto bits = hn::BitCast(kSignedTag, f);
+  const auto sign = hn::ShiftRight<31>(bits);
+  const auto magnitude = hn::BitCast(kSignedTag, hn::ShiftRight<1>(hn::BitCast(kUintTag, sign)));
+  const auto round_up = hn::AndNot(sign, hn::Set(kSignedTag, 0xffff));
+  return hn::ShiftRight<16>(hn::Add(hn::Xor(bits, magnitude), round_up));
+}
+
+// The BF16 values of a cell: the first one's key, and one less than their count.
+struct CellLanes {
+  Ints first;
+  Ints last_index;
+};
+HWY_INLINE CellLanes CellValues(Floats q, Floats step, Floats lo) {
+  const auto first = CeilKey(hn::MulAdd(q, step, lo));
+  const auto end = CeilKey(hn::MulAdd(hn::Add(q, hn::Set(kFloatTag, 1.0f)), step, lo));
+  const auto one = hn::Set(kSignedTag, 1);
+  return {first, hn::Sub(hn::Max(hn::Sub(end, first), one), one)};
+}
+
+// Bits that hold 0 .. last_index, read off the exponent of the number as a float. The upper halves
+// of the lanes are zero.
+HWY_INLINE Uints IndexBits(Ints last_index) {
+  const hn::Repartition<uint16_t, UintTag> d16;
+  const auto exponent =
+      hn::ShiftRight<23>(hn::BitCast(kUintTag, hn::ConvertTo(kFloatTag, last_index)));
+  const auto bits =
+      hn::SaturatedSub(hn::BitCast(d16, exponent), hn::BitCast(d16, hn::Set(kUintTag, 126)));
+  return hn::BitCast(kUintTag, bits);
+}
+
+// All ones for the live tokens of a block.
+struct LiveMask {
+  uint32_t token[kBlockSize];
+  LiveMask(int begin, int end) {
+    for (int t = 0; t < kBlockSize; ++t) token[t] = t >= begin && t < end ? ~0u : 0u;
+  }
+};
+
+// Walks the vectors of a tile in order and says which group parameters and tokens they have.
+template <KvKind kKind>
+struct VectorCursor {
+  explicit VectorCursor(int head_dim) : head_dim(head_dim) {}
+  HWY_INLINE Floats Param(const float* channel_values, int part) const {
+    if constexpr (kKind == KvKind::kKey) return hn::Set(kFloatTag, channel_values[channel]);
+    return hn::LoadU(kFloatTag, channel_values + channel + part * kPartLanes);
+  }
+  HWY_INLINE Uints Live(const LiveMask& mask, int part) const {
+    if constexpr (kKind == KvKind::kKey) {
+      return hn::LoadU(kUintTag, mask.token + token + part * kPartLanes);
+    }
+    return hn::Set(kUintTag, mask.token[token]);
+  }
+  HWY_INLINE void Next() {
+    if constexpr (kKind == KvKind::kKey) {
+      token += kLanes;
+      if (token == kBlockSize) token = 0, ++channel;
+    } else {
+      channel += kLanes;
+      if (channel == head_dim) channel = 0, ++token;
+    }
+  }
+  int head_dim;
+  int channel = 0;
+  int token = 0;
+};
+
+// Rows of dwords, one per lane.
+HWY_INLINE Uints LoadRow(const std::byte* rows, size_t row, int part) {
+  const auto* p = reinterpret_cast<const uint32_t*>(rows) + row * kLanes;
+  return hn::LoadU(kUintTag, p + part * kPartLanes);
+}
+HWY_INLINE void StoreRow(Uints v, std::byte* rows, size_t row, int part) {
+  auto* p = reinterpret_cast<uint32_t*>(rows) + row * kLanes;
+  hn::StoreU(v, kUintTag, p + part * kPartLanes);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lynx::cpu
+#endif  // LYNX_SIMD_PASS
+HWY_AFTER_NAMESPACE();
+
+#endif  // LYNX_KERNELS_CPU_PLANE_LANES_INL_H_

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/ucx_settings.h"
+
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+namespace lynx {
+namespace {
+
+struct Setting {
+  const char* environment;  // the user's say, which wins
+  const char* key;          // what ucp_config_modify knows: no transport's prefix (UCX 1.13)
+  const char* value;
+};
+
+constexpr Setting kSettings[] = {
+    // Idle sockets; sockets with data under way are watched by TCP_USER_TIMEOUT and heartbeats.
+    {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
+    {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "1s"},
+    {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
+    {"UCX_TCP_KEEPCNT", "KEEPCNT", "1"},
+};
+
+// Endpoints with peer error handling use shared memory only with this.
+constexpr Setting kSharedMemorySetting = {"UCX_POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y"};
+
+bool UserSet(const char* variable) { return std::getenv(variable) != nullptr; }
+
+// UCX installs handlers for these signals when it is loaded; faults are ours (and a sanitizer's) to
+// report.
+void RestoreSignalHandlers() {
+  if (UserSet("UCX_HANDLE_ERRORS") || UserSet("UCX_ERROR_SIGNALS")) return;
+  for (int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
+}
+
+absl::Status Modify(ucp_config_t* config, const char* key, const char* value) {
+  const ucs_status_t status = ucp_config_modify(config, key, value);
+  if (status == UCS_OK) return absl::OkStatus();
+  return UcxError(absl::StrCat("UCX setting ", key, "=", value), status);
+}
+
+absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
+  const std::string tls = options.tls.empty() ? "tcp,self" : options.tls;
+  if (!UserSet("UCX_TLS")) {
+    LYNX_RETURN_IF_ERROR(Modify(config, "TLS", tls.c_str()));
+    const bool shared_memory =
+        tls.find("tcp") == std::string::npos || tls.find("sysv") != std::string::npos ||
+        tls.find("posix") != std::string::npos || tls.find("sm") != std::string::npos;
+    if (shared_memory && !UserSet(kSharedMemorySetting.environment)) {
+      LYNX_RETURN_IF_ERROR(Modify(config, kSharedMemorySetting.key, kSharedMemorySetting.value));
+    }
+  }
+  for (const Setting& setting : kSettings) {
+    if (UserSet(setting.environment)) continue;
+    LYNX_RETURN_IF_ERROR(Modify(config, setting.key, setting.value));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status UcxError(std::string_view what, ucs_status_t status) {
+  return absl::UnavailableError(absl::StrCat(std::string(what), ": ", ucs_status_string(status)));
+}
+
+absl::StatusOr<ucp_config_t*> MakeUcxConfig(const UcxOptions& options) {
+  // Process-wide settings of the library, read when it was loaded.
+  static std::once_flag once;
+  std::call_once(once, [] {
+    RestoreSignalHandlers();
+    if (!UserSet("UCX_WARN_UNUSED_ENV_VARS")) {
+      ucs_global_opts_set_value("WARN_UNUSED_ENV_VARS", "n");
+    }
+  });
+  ucp_config_t* config = nullptr;
+  if (ucs_status_t status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK) {
+    return UcxError("reading the UCX configuration", status);
+  }
+  if (absl::Status status = ApplySettings(options, config); !status.ok()) {
+    ucp_config_release(config);
+    return status;
+  }
+  return config;
+}
+
+}  // namespace lynx

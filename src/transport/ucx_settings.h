@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What we ask of UCX where the user's UCX_* environment says nothing (docs/operations.md).
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string_view>
+
+#include "lynx/status.h"
+#include "lynx/transport.h"
+
+namespace lynx {
+
+// The configuration for ucp_init; the caller releases it.
+absl::StatusOr<ucp_config_t*> MakeUcxConfig(const UcxOptions& options);
+
+// kUnavailable that says what failed and why.
+absl::Status UcxError(std::string_view what, ucs_status_t status);
+
+}  // namespace lynx

@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport over UCX: a control and a bulk worker, each with its context and thread.
+//
+// Life of a peer:
+//   1. Connect (or a Hello from one that connected to us) makes an endpoint on each worker. The
+//      first control message on it is a Hello with our address, so that both sides are connected.
+//   2. Beats on control every heartbeat interval, both ways. Any control message counts as one.
+//   3. An endpoint error, silence, or Disconnect ends it: the control thread closes its endpoint,
+//      then the bulk thread closes its own and voids the peer's offers, then the handler is told.
+// A connection is named by (epoch, connection id of the side that sends); what still arrives of one
+// that has ended is ignored. A later Connect to the same address is a new connection.
+//
+// Bulk messages are active messages by rendezvous. The handler keeps the descriptor
+// (UCS_INPROGRESS) as an offer until Pull receives it or Drop releases it.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/clock.h"
+#include "lynx/transport.h"
+#include "transport/random_epoch.h"
+#include "transport/tcp_sockets.h"
+#include "transport/ucx_address.h"
+#include "transport/ucx_settings.h"
+#include "transport/ucx_worker.h"
+
+namespace lynx {
+namespace {
+
+constexpr unsigned kControlMessage = 1;
+constexpr unsigned kBulkMessage = 2;
+constexpr int64_t kNsPerMs = 1'000'000;
+// UCX opens a connection's sockets one by one; until this old they are looked for and marked.
+constexpr int64_t kMarkingNs = 5'000 * kNsPerMs;
+constexpr int kControlTypeOfService = 0xb8;  // DSCP EF
+
+enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3 };
+
+// In front of every header.
+struct Preamble {
+  uint64_t epoch = 0;
+  uint64_t connection = 0;  // the sender's PeerId for this connection
+  Kind kind = Kind::kUser;
+};
+constexpr size_t kPreambleBytes = 17;
+
+std::vector<std::byte> Serialize(const Preamble& preamble, std::span<const std::byte> header) {
+  std::vector<std::byte> bytes(kPreambleBytes + header.size());
+  std::memcpy(bytes.data(), &preamble.epoch, 8);
+  std::memcpy(bytes.data() + 8, &preamble.connection, 8);
+  std::memcpy(bytes.data() + 16, &preamble.kind, 1);
+  if (!header.empty()) std::memcpy(bytes.data() + kPreambleBytes, header.data(), header.size());
+  return bytes;
+}
+
+bool Parse(const void* bytes, size_t size, Preamble& preamble) {
+  if (size < kPreambleBytes) return false;
+  std::memcpy(&preamble.epoch, bytes, 8);
+  std::memcpy(&preamble.connection, static_cast<const std::byte*>(bytes) + 8, 8);
+  std::memcpy(&preamble.kind, static_cast<const std::byte*>(bytes) + 16, 1);
+  return true;
+}
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(const UcxOptions& options, std::unique_ptr<UcxWorker> control,
+               std::unique_ptr<UcxWorker> bulk)
+      : options_(options),
+        control_(std::move(control)),
+        bulk_(std::move(bulk)),
+        address_{.epoch = RandomEpoch(),
+                 .control = control_->address(),
+                 .bulk = bulk_->address(),
+                 .control_ports = control_->listening_ports(),
+                 .bulk_ports = bulk_->listening_ports()} {}
+  ~UcxTransport() override { Stop(); }
+  absl::Status Register();
+
+  uint64_t epoch() const override { return address_.epoch; }
+  std::string address() const override { return address_.Pack(); }
+  void Start(TransportHandler* handler) override;
+  void Stop() override;
+  absl::StatusOr<PeerId> Connect(std::string_view address) override;
+  std::optional<PeerId> FindPeer(uint64_t epoch) const override;
+  void Disconnect(PeerId peer) override;
+  absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override;
+  void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+            std::function<void(absl::Status)> done) override;
+  void Pull(OfferId offer, std::span<std::byte> destination,
+            std::function<void(absl::Status)> done) override;
+  void Drop(OfferId offer) override;
+
+ private:
+  using Connection = std::pair<uint64_t, uint64_t>;  // epoch and its connection id
+  struct Peer {
+    UcxAddress address;
+    std::string packed_address;
+  };
+  struct ControlPeer {
+    uint64_t epoch = 0;
+    ucp_ep_h endpoint = nullptr;
+    uint64_t their_connection = 0;  // 0 = nothing heard yet
+    int64_t connected_ns = 0;
+  };
+  // The connection that a peer's messages belong to now.
+  struct Inbound {
+    uint64_t connection = 0;
+    int64_t heard_ns = 0;
+  };
+  struct BulkPeer {
+    uint64_t epoch = 0;
+    ucp_ep_h endpoint = nullptr;
+  };
+  struct Offer {
+    Connection from;
+    size_t payload_bytes = 0;
+    void* descriptor = nullptr;  // null: the payload came along
+    std::vector<std::byte> payload;
+  };
+  enum class Tell { kHandler, kNobody };
+
+  void Lose(PeerId peer, const absl::Status& why, Tell tell);
+
+  // On the control thread.
+  static ucs_status_t OnControlMessage(void* self, const void* header, size_t header_bytes,
+                                       void* data, size_t bytes, const ucp_am_recv_param_t*);
+  void OpenControl(PeerId peer, const UcxAddress& address);
+  void CloseControl(PeerId peer, uint64_t epoch, const absl::Status& why, Tell tell);
+  void OnHello(const Preamble& preamble, std::string_view address);
+  bool HeardFrom(const Preamble& preamble);
+  void SendOnControl(ControlPeer& peer, PeerId id, Kind kind, std::span<const std::byte> message);
+  int64_t Tick(int64_t now_ns);
+  void MarkYoungPeers(int64_t now_ns);
+
+  // On the bulk thread.
+  static ucs_status_t OnBulkMessage(void* self, const void* header, size_t header_bytes, void* data,
+                                    size_t bytes, const ucp_am_recv_param_t* params);
+  void OpenBulk(PeerId peer, const UcxAddress& address);
+  void CloseBulk(PeerId peer, Connection theirs);
+  ucs_status_t TakeOffer(std::span<const std::byte> header, void* data, size_t bytes,
+                         uint64_t attributes);
+
+  const UcxOptions options_;
+  const std::unique_ptr<UcxWorker> control_;
+  const std::unique_ptr<UcxWorker> bulk_;
+  const UcxAddress address_;
+  TransportHandler* handler_ = nullptr;
+
+  mutable std::mutex mu_;
+  bool stopped_ = false;
+  PeerId next_peer_ = 1;
+  std::map<PeerId, Peer> peers_;
+  std::map<std::string, PeerId, std::less<>> peer_of_address_;
+  std::map<uint64_t, PeerId> peer_of_epoch_;
+
+  // The control thread's own.
+  std::map<PeerId, ControlPeer> control_peers_;
+  std::map<uint64_t, Inbound> inbound_;  // by epoch
+  std::set<Connection> control_ended_;
+  int64_t last_tick_ns_ = 0;
+
+  // The bulk thread's own.
+  std::map<PeerId, BulkPeer> bulk_peers_;
+  std::set<Connection> bulk_ended_;
+  std::map<OfferId, Offer> offers_;
+  OfferId next_offer_ = 1;
+};
+
+absl::Status UcxTransport::Register() {
+  LYNX_RETURN_IF_ERROR(control_->Register(kControlMessage, OnControlMessage, this));
+  return bulk_->Register(kBulkMessage, OnBulkMessage, this);
+}
+
+void UcxTransport::Start(TransportHandler* handler) {
+  handler_ = handler;
+  bulk_->Start(nullptr);
+  control_->Start([this](int64_t now_ns) { return Tick(now_ns); });
+}
+
+void UcxTransport::Stop() {
+  {
+    std::lock_guard lock(mu_);
+    stopped_ = true;
+    peers_.clear();
+    peer_of_address_.clear();
+    peer_of_epoch_.clear();
+  }
+  // Control first: its tasks may still want the bulk thread.
+  control_->Stop([this] {
+    for (const auto& [id, peer] : control_peers_) control_->Close(peer.endpoint);
+    control_peers_.clear();
+  });
+  bulk_->Stop([this] {
+    for (const auto& [id, peer] : bulk_peers_) bulk_->Close(peer.endpoint);
+    bulk_peers_.clear();
+    for (const auto& [id, offer] : offers_) {
+      if (offer.descriptor != nullptr) bulk_->Release(offer.descriptor);
+    }
+    offers_.clear();
+  });
+}
+
+// ---- peers --------------------------------------------------------------------------------------
+
+absl::StatusOr<PeerId> UcxTransport::Connect(std::string_view packed) {
+  std::lock_guard lock(mu_);
+  if (stopped_) return absl::UnavailableError("this transport is stopped");
+  if (auto it = peer_of_address_.find(packed); it != peer_of_address_.end()) return it->second;
+  LYNX_ASSIGN_OR_RETURN(UcxAddress address, UcxAddress::Parse(packed));
+  if (address.epoch == address_.epoch) {
+    return absl::InvalidArgumentError("a UCX transport cannot connect to itself");
+  }
+  if (peer_of_epoch_.contains(address.epoch)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("UCX transport ", address.epoch, " is connected by another address"));
+  }
+  const PeerId id = next_peer_++;
+  peers_[id] = {address, std::string(packed)};
+  peer_of_address_[std::string(packed)] = id;
+  peer_of_epoch_[address.epoch] = id;
+  control_->Run([this, id, address] { OpenControl(id, address); });
+  bulk_->Run([this, id, address] { OpenBulk(id, address); });
+  return id;
+}
+
+std::optional<PeerId> UcxTransport::FindPeer(uint64_t epoch) const {
+  std::lock_guard lock(mu_);
+  auto it = peer_of_epoch_.find(epoch);
+  if (it == peer_of_epoch_.end()) return std::nullopt;
+  return it->second;
+}
+
+void UcxTransport::Disconnect(PeerId peer) {
+  Lose(peer, absl::UnavailableError("disconnected"), Tell::kNobody);
+}
+
+// Any thread. From here on nobody finds the peer; the threads then close what they have of it.
+void UcxTransport::Lose(PeerId id, const absl::Status& why, Tell tell) {
+  std::lock_guard lock(mu_);
+  auto it = peers_.find(id);
+  if (it == peers_.end()) return;
+  const uint64_t epoch = it->second.address.epoch;
+  peer_of_address_.erase(it->second.packed_address);
+  peer_of_epoch_.erase(epoch);
+  peers_.erase(it);
+  control_->Run([this, id, epoch, why, tell] { CloseControl(id, epoch, why, tell); });
+}
+
+void UcxTransport::OpenControl(PeerId id, const UcxAddress& address) {
+  absl::StatusOr<ucp_ep_h> endpoint = control_->Connect(
+      address.control, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
+  if (!endpoint.ok()) return Lose(id, endpoint.status(), Tell::kHandler);
+  ControlPeer& peer = control_peers_[id];
+  peer = {.epoch = address.epoch, .endpoint = *endpoint, .connected_ns = MonotonicNs()};
+  if (auto it = inbound_.find(address.epoch); it != inbound_.end()) {
+    peer.their_connection = it->second.connection;
+  }
+  const std::string own = address_.Pack();
+  SendOnControl(peer, id, Kind::kHello, std::as_bytes(std::span(own)));
+}
+
+void UcxTransport::OpenBulk(PeerId id, const UcxAddress& address) {
+  absl::StatusOr<ucp_ep_h> endpoint = bulk_->Connect(
+      address.bulk, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
+  if (!endpoint.ok()) return Lose(id, endpoint.status(), Tell::kHandler);
+  bulk_peers_[id] = {address.epoch, *endpoint};
+}
+
+void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& why, Tell tell) {
+  Connection theirs{epoch, 0};
+  if (auto it = control_peers_.find(id); it != control_peers_.end()) {
+    theirs.second = it->second.their_connection;
+    control_->Close(it->second.endpoint);
+    control_peers_.erase(it);
+  }
+  if (theirs.second != 0) control_ended_.insert(theirs);
+  if (auto it = inbound_.find(epoch);
+      it != inbound_.end() && it->second.connection == theirs.second) {
+    inbound_.erase(it);
+  }
+  bulk_->Run([this, id, theirs, why, tell] {
+    CloseBulk(id, theirs);
+    if (tell == Tell::kNobody) return;
+    control_->Run([this, id, theirs, why] { handler_->OnPeerLost(id, theirs.first, why); });
+  });
+}
+
+void UcxTransport::CloseBulk(PeerId id, Connection theirs) {
+  if (auto it = bulk_peers_.find(id); it != bulk_peers_.end()) {
+    bulk_->Close(it->second.endpoint);
+    bulk_peers_.erase(it);
+  }
+  if (theirs.second == 0) return;  // nothing of it has arrived
+  bulk_ended_.insert(theirs);
+  std::erase_if(offers_, [&](const auto& entry) {
+    const Offer& offer = entry.second;
+    if (offer.from != theirs) return false;
+    if (offer.descriptor != nullptr) bulk_->Release(offer.descriptor);
+    return true;
+  });
+}
+
+// ---- control ------------------------------------------------------------------------------------
+
+absl::Status UcxTransport::SendControl(PeerId id, std::vector<std::byte> message) {
+  if (message.size() > kMaxControlBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control message of ", message.size(), " bytes, at most ", kMaxControlBytes));
+  }
+  std::lock_guard lock(mu_);
+  if (!peers_.contains(id)) return absl::UnavailableError(absl::StrCat("peer ", id, " is gone"));
+  control_->Run([this, id, message = std::move(message)] {
+    auto it = control_peers_.find(id);
+    if (it != control_peers_.end()) SendOnControl(it->second, id, Kind::kUser, message);
+  });
+  return absl::OkStatus();
+}
+
+void UcxTransport::SendOnControl(ControlPeer& peer, PeerId id, Kind kind,
+                                 std::span<const std::byte> message) {
+  auto body = std::make_shared<const std::vector<std::byte>>(message.begin(), message.end());
+  const std::span<const std::byte> bytes(*body);
+  // A failed message means a failed endpoint, which reports itself.
+  control_->Send(peer.endpoint, kControlMessage, UcxWorker::Protocol::kEager,
+                 Serialize({address_.epoch, id, kind}, {}), bytes,
+                 [body = std::move(body)](const absl::Status&) {});
+}
+
+ucs_status_t UcxTransport::OnControlMessage(void* argument, const void* header, size_t header_bytes,
+                                            void* data, size_t bytes,
+                                            const ucp_am_recv_param_t* params) {
+  auto* self = static_cast<UcxTransport*>(argument);
+  Preamble preamble;
+  if (!Parse(header, header_bytes, preamble)) return UCS_OK;
+  if ((params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_ERR_REJECTED;
+  if (preamble.kind == Kind::kHello) {
+    self->OnHello(preamble, {static_cast<const char*>(data), bytes});
+  } else if (self->HeardFrom(preamble) && preamble.kind == Kind::kUser) {
+    self->handler_->OnControl(preamble.epoch, {static_cast<const std::byte*>(data), bytes});
+  }
+  return UCS_OK;
+}
+
+// False for what is left of a connection that has ended.
+bool UcxTransport::HeardFrom(const Preamble& preamble) {
+  auto it = inbound_.find(preamble.epoch);
+  if (it == inbound_.end() || it->second.connection != preamble.connection) return false;
+  it->second.heard_ns = MonotonicNs();
+  return true;
+}
+
+void UcxTransport::OnHello(const Preamble& preamble, std::string_view packed) {
+  if (control_ended_.contains({preamble.epoch, preamble.connection})) return;
+  inbound_[preamble.epoch] = {preamble.connection, MonotonicNs()};
+  for (auto& [id, peer] : control_peers_) {
+    if (peer.epoch != preamble.epoch) continue;
+    if (peer.their_connection == 0) peer.their_connection = preamble.connection;
+    if (peer.their_connection == preamble.connection) continue;
+    // It lost us and connects anew.
+    Lose(id, absl::UnavailableError("the peer has reconnected"), Tell::kHandler);
+  }
+  // Does nothing when we connected first. An address that UCX refuses is lost in OpenControl.
+  (void)Connect(packed);
+}
+
+// Heartbeats, the watch for silent peers, and marks on new sockets.
+int64_t UcxTransport::Tick(int64_t now_ns) {
+  const int64_t interval_ns = options_.heartbeat_interval_ms * kNsPerMs;
+  // When this thread itself was held up, the silence is its own.
+  const int64_t late_ns = last_tick_ns_ == 0 ? 0 : now_ns - last_tick_ns_ - interval_ns;
+  last_tick_ns_ = now_ns;
+  for (auto& [id, peer] : control_peers_) {
+    // The first answer takes a connection in each direction.
+    const auto inbound = inbound_.find(peer.epoch);
+    const int patience = inbound == inbound_.end() ? 2 : 1;
+    int64_t& heard_ns = inbound == inbound_.end() ? peer.connected_ns : inbound->second.heard_ns;
+    if (late_ns > interval_ns) heard_ns += late_ns;
+    const int64_t silent_ns = now_ns - heard_ns;
+    if (silent_ns > patience * options_.suspect_after_ms * kNsPerMs) {
+      Lose(id,
+           absl::UnavailableError(absl::StrCat("no heartbeat for ", silent_ns / kNsPerMs, " ms")),
+           Tell::kHandler);
+    } else {
+      SendOnControl(peer, id, Kind::kBeat, {});
+    }
+  }
+  MarkYoungPeers(now_ns);
+  return now_ns + interval_ns;
+}
+
+void UcxTransport::MarkYoungPeers(int64_t now_ns) {
+  const bool any_young = std::any_of(
+      control_peers_.begin(), control_peers_.end(),
+      [now_ns](const auto& entry) { return now_ns - entry.second.connected_ns < kMarkingNs; });
+  if (!any_young) return;
+  std::set<uint16_t> control_ports = address_.control_ports;
+  std::set<uint16_t> bulk_ports = address_.bulk_ports;
+  {
+    std::lock_guard lock(mu_);
+    for (const auto& [id, peer] : peers_) {
+      control_ports.insert(peer.address.control_ports.begin(), peer.address.control_ports.end());
+      bulk_ports.insert(peer.address.bulk_ports.begin(), peer.address.bulk_ports.end());
+    }
+  }
+  MarkSockets(control_ports, {kControlTypeOfService, options_.tcp_user_timeout_ms});
+  MarkSockets(bulk_ports, {0, options_.tcp_user_timeout_ms});
+}
+
+// ---- bulk ---------------------------------------------------------------------------------------
+
+void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
+                        std::span<const std::byte> payload,
+                        std::function<void(absl::Status)> done) {
+  bulk_->Run([this, id, header = std::move(header), payload, done = std::move(done)] {
+    auto it = bulk_peers_.find(id);
+    if (it == bulk_peers_.end()) {
+      return done(absl::UnavailableError(absl::StrCat("peer ", id, " is gone")));
+    }
+    if (header.size() > kMaxHeaderBytes) {
+      return done(absl::InvalidArgumentError(
+          absl::StrCat("bulk header of ", header.size(), " bytes, at most ", kMaxHeaderBytes)));
+    }
+    const auto protocol =
+        payload.empty() ? UcxWorker::Protocol::kEager : UcxWorker::Protocol::kRendezvous;
+    bulk_->Send(it->second.endpoint, kBulkMessage, protocol,
+                Serialize({address_.epoch, id, Kind::kUser}, header), payload, done);
+  });
+}
+
+ucs_status_t UcxTransport::OnBulkMessage(void* argument, const void* header, size_t header_bytes,
+                                         void* data, size_t bytes,
+                                         const ucp_am_recv_param_t* params) {
+  return static_cast<UcxTransport*>(argument)->TakeOffer(
+      {static_cast<const std::byte*>(header), header_bytes}, data, bytes, params->recv_attr);
+}
+
+ucs_status_t UcxTransport::TakeOffer(std::span<const std::byte> header, void* data, size_t bytes,
+                                     uint64_t attributes) {
+  Preamble preamble;
+  if (!Parse(header.data(), header.size(), preamble)) return UCS_ERR_REJECTED;
+  const Connection from{preamble.epoch, preamble.connection};
+  if (bulk_ended_.contains(from)) return UCS_ERR_REJECTED;
+  const OfferId id = next_offer_++;
+  Offer& offer = offers_[id];
+  offer.from = from;
+  offer.payload_bytes = bytes;
+  const bool rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  if (rendezvous) {
+    offer.descriptor = data;
+  } else if (bytes > 0) {
+    const auto* payload = static_cast<const std::byte*>(data);
+    offer.payload.assign(payload, payload + bytes);
+  }
+  handler_->OnOffer(id, preamble.epoch, header.subspan(kPreambleBytes), bytes);
+  return rendezvous ? UCS_INPROGRESS : UCS_OK;
+}
+
+void UcxTransport::Pull(OfferId id, std::span<std::byte> destination,
+                        std::function<void(absl::Status)> done) {
+  bulk_->Run([this, id, destination, done = std::move(done)] {
+    auto node = offers_.extract(id);
+    if (node.empty()) {
+      return done(absl::UnavailableError(absl::StrCat("offer ", id, " is void")));
+    }
+    const Offer& offer = node.mapped();
+    LYNX_CHECK(destination.size() == offer.payload_bytes);
+    if (offer.descriptor != nullptr) return bulk_->Receive(offer.descriptor, destination, done);
+    std::copy(offer.payload.begin(), offer.payload.end(), destination.begin());
+    done(absl::OkStatus());
+  });
+}
+
+void UcxTransport::Drop(OfferId id) {
+  bulk_->Run([this, id] {
+    auto node = offers_.extract(id);
+    if (node.empty() || node.mapped().descriptor == nullptr) return;
+    bulk_->Release(node.mapped().descriptor);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options) {
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> control, UcxWorker::Create(options));
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> bulk, UcxWorker::Create(options));
+  auto transport = std::make_unique<UcxTransport>(options, std::move(control), std::move(bulk));
+  LYNX_RETURN_IF_ERROR(transport->Register());
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace lynx

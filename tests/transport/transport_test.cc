@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract of Transport, for every implementation.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <random>
+#include <thread>
+
+#include "lynx/transport.h"
+#include "tests/transport/recording_handler.h"
+#include "transport/faulty_transport.h"
+
+namespace lynx {
+namespace {
+
+using std::chrono::milliseconds;
+
+enum class Kind { kLoopback, kFaulty, kUcxTcp, kUcxSharedMemory };
+
+class TransportTest : public testing::TestWithParam<Kind> {
+ protected:
+  std::unique_ptr<Transport> Make() {
+    switch (GetParam()) {
+      case Kind::kLoopback:
+        return MakeLoopbackTransport(hub_);
+      case Kind::kFaulty:
+        return std::make_unique<FaultyTransport>(MakeLoopbackTransport(hub_));
+      case Kind::kUcxTcp:
+        return MakeUcx("tcp,self");
+      case Kind::kUcxSharedMemory:
+        return MakeUcx("posix,sysv,self");
+    }
+    return nullptr;
+  }
+  static std::unique_ptr<Transport> MakeUcx(const char* tls) {
+    auto transport = MakeUcxTransport({.tls = tls});
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return std::move(*transport);
+  }
+  void SetUp() override {
+    a_ = Make();
+    b_ = Make();
+    a_->Start(&at_a_);
+    b_->Start(&at_b_);
+  }
+  PeerId Connect(Transport& from, Transport& to) {
+    absl::StatusOr<PeerId> peer = from.Connect(to.address());
+    EXPECT_TRUE(peer.ok()) << peer.status();
+    return peer.value_or(0);
+  }
+  RecordingHandler::Offer WaitForOffer(RecordingHandler& at, size_t index) {
+    EXPECT_TRUE(at.signal.WaitFor([&] { return at.offers.size() > index; }));
+    RecordingHandler::Offer offer{};
+    at.signal.Update([&] {
+      if (at.offers.size() > index) offer = at.offers[index];
+    });
+    return offer;
+  }
+
+  std::shared_ptr<LoopbackHub> hub_ = MakeLoopbackHub();
+  RecordingHandler at_a_, at_b_;
+  std::unique_ptr<Transport> a_, b_;
+};
+
+TEST_P(TransportTest, ControlArrivesInOrderBothWays) {
+  const PeerId b = Connect(*a_, *b_);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(a_->SendControl(b, Bytes(std::to_string(i))).ok());
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 100; }));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(at_b_.control[i], std::make_pair(a_->epoch(), std::to_string(i)));
+  }
+  const std::optional<PeerId> a = b_->FindPeer(a_->epoch());
+  ASSERT_TRUE(a.has_value());
+  ASSERT_TRUE(b_->SendControl(*a, Bytes("answer")).ok());
+  ASSERT_TRUE(at_a_.signal.WaitFor([&] { return at_a_.control.size() == 1; }));
+  EXPECT_EQ(at_a_.control[0], std::make_pair(b_->epoch(), std::string("answer")));
+}
+
+TEST_P(TransportTest, LargestControlMessageArrives) {
+  const PeerId b = Connect(*a_, *b_);
+  const std::string text(kMaxControlBytes, 'x');
+  ASSERT_TRUE(a_->SendControl(b, Bytes(text)).ok());
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 1; }));
+  EXPECT_EQ(at_b_.control[0].second, text);
+  EXPECT_EQ(a_->SendControl(b, Bytes(text + "x")).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(TransportTest, ConnectIsIdempotent) {
+  const PeerId b = Connect(*a_, *b_);
+  EXPECT_EQ(Connect(*a_, *b_), b);
+  EXPECT_EQ(a_->FindPeer(b_->epoch()), b);
+  EXPECT_EQ(a_->FindPeer(12345), std::nullopt);
+}
+
+TEST_P(TransportTest, ConnectRefusesGarbage) {
+  EXPECT_FALSE(a_->Connect("").ok());
+  EXPECT_FALSE(a_->Connect("nonsense").ok());
+  std::string address = b_->address();
+  address.resize(address.size() / 2);
+  EXPECT_FALSE(a_->Connect(address).ok());
+}
+
+TEST_P(TransportTest, PayloadMovesWhenTheReceiverPulls) {
+  const PeerId b = Connect(*a_, *b_);
+  std::mt19937 random(1);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{100}, size_t{8192}, size_t{3000000}}) {
+    std::vector<std::byte> payload(size);
+    for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
+    const size_t index = at_b_.offers.size();
+    Outcome posted, pulled;
+    a_->Post(b, Bytes("header"), payload, posted.Callback());
+    const RecordingHandler::Offer offer = WaitForOffer(at_b_, index);
+    EXPECT_EQ(offer.from, a_->epoch());
+    EXPECT_EQ(offer.header, "header");
+    ASSERT_EQ(offer.payload_bytes, size);
+    if (size >= 100) {
+      EXPECT_FALSE(posted.done_within(milliseconds(5))) << size;
+    }
+    std::vector<std::byte> received(size);
+    b_->Pull(offer.id, received, pulled.Callback());
+    ASSERT_TRUE(pulled.Wait());
+    EXPECT_TRUE(pulled.status().ok()) << pulled.status();
+    ASSERT_TRUE(posted.Wait());
+    EXPECT_TRUE(posted.status().ok()) << posted.status();
+    EXPECT_EQ(received, payload) << size;
+  }
+}
+
+TEST_P(TransportTest, TheReceiverChoosesTheOrder) {
+  const PeerId b = Connect(*a_, *b_);
+  constexpr int kNumMessages = 20;
+  std::vector<std::vector<std::byte>> payloads;
+  std::deque<Outcome> posted(kNumMessages), pulled(kNumMessages);
+  for (int i = 0; i < kNumMessages; ++i) payloads.emplace_back(50000, static_cast<std::byte>(i));
+  for (int i = 0; i < kNumMessages; ++i) {
+    a_->Post(b, Bytes(std::to_string(i)), payloads[i], posted[i].Callback());
+  }
+  ASSERT_EQ(WaitForOffer(at_b_, kNumMessages - 1).header, std::to_string(kNumMessages - 1));
+  std::vector<std::byte> received(50000);
+  for (int i = kNumMessages - 1; i >= 0; --i) {
+    EXPECT_EQ(at_b_.offers[i].header, std::to_string(i));
+    b_->Pull(at_b_.offers[i].id, received, pulled[i].Callback());
+    ASSERT_TRUE(pulled[i].Wait());
+    EXPECT_EQ(received, payloads[i]);
+    ASSERT_TRUE(posted[i].Wait());
+    if (i > 0) {
+      EXPECT_EQ(posted[i - 1].num_calls(), 0);
+    }
+  }
+}
+
+TEST_P(TransportTest, DropFreesTheSender) {
+  const PeerId b = Connect(*a_, *b_);
+  const std::vector<std::byte> payload(100000, std::byte{7});
+  Outcome posted, pulled;
+  a_->Post(b, Bytes("unwanted"), payload, posted.Callback());
+  const RecordingHandler::Offer offer = WaitForOffer(at_b_, 0);
+  b_->Drop(offer.id);
+  ASSERT_TRUE(posted.Wait());
+  std::vector<std::byte> received(payload.size());
+  b_->Pull(offer.id, received, pulled.Callback());
+  ASSERT_TRUE(pulled.Wait());
+  EXPECT_FALSE(pulled.status().ok());
+  b_->Drop(offer.id);
+  b_->Drop(987654321);
+}
+
+TEST_P(TransportTest, StopTellsThePeerAndEndsItsPosts) {
+  const PeerId b = Connect(*a_, *b_);
+  const std::vector<std::byte> payload(200000, std::byte{7});
+  Outcome posted, later;
+  a_->Post(b, Bytes("never pulled"), payload, posted.Callback());
+  WaitForOffer(at_b_, 0);
+  b_->Stop();
+  ASSERT_TRUE(posted.Wait());
+  EXPECT_FALSE(posted.status().ok());
+  ASSERT_TRUE(at_a_.signal.WaitFor([&] { return at_a_.losses.size() == 1; }));
+  EXPECT_EQ(at_a_.losses[0].peer, b);
+  EXPECT_EQ(at_a_.losses[0].epoch, b_->epoch());
+  EXPECT_FALSE(a_->SendControl(b, Bytes("too late")).ok());
+  a_->Post(b, Bytes("too late"), payload, later.Callback());
+  ASSERT_TRUE(later.Wait());
+  EXPECT_FALSE(later.status().ok());
+  EXPECT_EQ(a_->FindPeer(b_->epoch()), std::nullopt);
+}
+
+TEST_P(TransportTest, StopEndsOwnPostsAndVoidsThePeersOffers) {
+  const PeerId b = Connect(*a_, *b_);
+  const std::vector<std::byte> payload(200000, std::byte{7});
+  Outcome posted, pulled;
+  a_->Post(b, Bytes("never pulled"), payload, posted.Callback());
+  const RecordingHandler::Offer offer = WaitForOffer(at_b_, 0);
+  a_->Stop();
+  EXPECT_EQ(posted.num_calls(), 1);
+  EXPECT_FALSE(posted.status().ok());
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.losses.size() == 1; }));
+  std::vector<std::byte> received(payload.size());
+  b_->Pull(offer.id, received, pulled.Callback());
+  ASSERT_TRUE(pulled.Wait());
+  EXPECT_FALSE(pulled.status().ok());
+}
+
+TEST_P(TransportTest, DisconnectedPeersCanConnectAgain) {
+  const PeerId first = Connect(*a_, *b_);
+  ASSERT_TRUE(a_->SendControl(first, Bytes("one")).ok());
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 1; }));
+  a_->Disconnect(first);
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.losses.size() == 1; }));
+  const PeerId second = Connect(*a_, *b_);
+  EXPECT_NE(first, second);
+  ASSERT_TRUE(a_->SendControl(second, Bytes("two")).ok());
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 2; }));
+  EXPECT_EQ(at_b_.control[1].second, "two");
+  Outcome posted, pulled;
+  const std::vector<std::byte> payload(100000, std::byte{9});
+  a_->Post(second, Bytes("again"), payload, posted.Callback());
+  std::vector<std::byte> received(payload.size());
+  b_->Pull(WaitForOffer(at_b_, 0).id, received, pulled.Callback());
+  ASSERT_TRUE(pulled.Wait());
+  EXPECT_EQ(received, payload);
+  EXPECT_TRUE(at_a_.losses.empty());
+}
+
+// Posts from several threads while the receiver pulls, drops and the sender finally stops: every
+// completion runs exactly once.
+TEST_P(TransportTest, EveryCompletionRunsOnce) {
+  const PeerId b = Connect(*a_, *b_);
+  constexpr int kPerThread = 100;
+  std::vector<std::byte> payload(20000, std::byte{3});
+  std::deque<Outcome> posted(2 * kPerThread);
+  std::deque<Outcome> pulled(2 * kPerThread);
+  std::deque<std::vector<std::byte>> received(2 * kPerThread);
+  std::atomic<int> num_pulls = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t * kPerThread; i < (t + 1) * kPerThread; ++i) {
+        a_->Post(b, Bytes(std::to_string(i)), payload, posted[i].Callback());
+      }
+    });
+  }
+  std::thread receiver([&] {
+    for (int i = 0; i < kPerThread; ++i) {
+      const RecordingHandler::Offer offer = WaitForOffer(at_b_, i);
+      if (i % 3 == 0) {
+        b_->Drop(offer.id);
+        continue;
+      }
+      received[i].resize(payload.size());
+      b_->Pull(offer.id, received[i], pulled[num_pulls++].Callback());
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  receiver.join();
+  a_->Stop();
+  b_->Stop();
+  for (const Outcome& outcome : posted) EXPECT_EQ(outcome.num_calls(), 1);
+  for (int i = 0; i < num_pulls; ++i) EXPECT_EQ(pulled[i].num_calls(), 1);
+}
+
+std::string KindName(const testing::TestParamInfo<Kind>& info) {
+  switch (info.param) {
+    case Kind::kLoopback:
+      return "Loopback";
+    case Kind::kFaulty:
+      return "Faulty";
+    case Kind::kUcxTcp:
+      return "UcxTcp";
+    case Kind::kUcxSharedMemory:
+      return "UcxSharedMemory";
+  }
+  return "";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TransportTest,
+                         testing::Values(Kind::kLoopback, Kind::kFaulty, Kind::kUcxTcp,
+                                         Kind::kUcxSharedMemory),
+                         KindName);
+
+}  // namespace
+}  // namespace lynx

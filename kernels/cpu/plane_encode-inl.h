@@ -151,6 +151,15 @@ HWY_INLINE void AppendLanes(Uints index, Uints bits, BitAppender& stream) {
   HWY_ALIGN uint64_t sizes[kPartLanes / 2];
   hn::Store(word, kWideTag, words);
   hn::Store(size, kWideTag, sizes);
+  uint64_t joined = words[0], total = sizes[0];
+  for (int i = 2; i < kPartLanes / 2; i += 2) {
+    joined |= words[i] << total % 64;
+    total += sizes[i];
+  }
+  if (total < 64) [[likely]] {
+    stream.Append(joined, static_cast<unsigned>(total));
+    return;
+  }
   for (int i = 0; i < kPartLanes / 2; i += 2) {
     stream.Append(words[i], static_cast<unsigned>(sizes[i]));
   }

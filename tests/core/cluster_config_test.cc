@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/cluster_config.h"
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lynx {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Error(const std::string& yaml) {
+  const auto config = ParseClusterConfig(yaml, "c.yaml");
+  return config.ok() ? "" : std::string(config.status().message());
+}
+
+TEST(ClusterConfig, SectionsInheritTopLevelKeys) {
+  const auto config = ParseClusterConfig(
+      "threads: 3\nmax_num_seqs: 8\n"
+      "kv_cache_config: {host_cache_size: 1G}\n"
+      "context_servers: {max_num_seqs: 16}\n"
+      "generation_servers: {kv_cache_config: {host_cache_size: 512M}}\n",
+      "c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->context.threads, 3);
+  EXPECT_EQ(config->generation.threads, 3);
+  EXPECT_EQ(config->context.max_num_seqs, 16);
+  EXPECT_EQ(config->generation.max_num_seqs, 8);
+  EXPECT_EQ(config->context.kv_memory, int64_t{1} << 30);
+  EXPECT_EQ(config->generation.kv_memory, int64_t{512} << 20);
+}
+
+TEST(ClusterConfig, ErrorsNameFileLineKeyAndReason) {
+  EXPECT_EQ(Error("port: 80\nprot: 90\n"), "c.yaml:2: prot: unknown key; did you mean 'port'?");
+  EXPECT_EQ(Error("kv:\n  codek: bf16\n"),
+            "c.yaml:2: kv.codek: unknown key; did you mean 'codec'?");
+  EXPECT_EQ(Error("port: 1\nport: 2\n"), "c.yaml:2: port: given twice");
+  EXPECT_EQ(Error("port: many\n"), "c.yaml:1: port: want an integer");
+  EXPECT_EQ(Error("port: 70000\n"), "c.yaml:1: port: 70000 is not in 0..65535");
+  EXPECT_EQ(Error("kv: {codec: zip}\n"),
+            "c.yaml:1: kv.codec: 'zip' is not one of planes, bf16, int8, int4, paper");
+  EXPECT_EQ(Error("colocated: 3\n"), "c.yaml:1: colocated: want true or false");
+  EXPECT_EQ(Error("kv: 4\n"), "c.yaml:1: kv: want a section of keys");
+  EXPECT_EQ(Error("generation_servers: {max_num_seqs: -3}"),
+            "c.yaml:1: generation_servers.max_num_seqs: -3 is not in 1..4096");
+  EXPECT_THAT(Error("schedule_style: context_first\n"), HasSubstr("has no meaning here"));
+  EXPECT_THAT(Error("a: [1\n"), HasSubstr("c.yaml:"));
+  EXPECT_THAT(Error("- 1\n"), HasSubstr("want a map"));
+}
+
+TEST(ClusterConfig, PrintsWhatItReads) {
+  ClusterConfig config;
+  config.model = "/m.gguf";
+  config.served_model_name = {"a", "b/c"};
+  config.context.urls = {"h:1"};
+  config.kv.codec = "paper";
+  config.transceiver.max_inflight_bytes = 123456;
+  const auto read = ParseClusterConfig(ToYaml(config), "c.yaml");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ToYaml(*read), ToYaml(config));
+  EXPECT_THAT(read->served_model_name, ElementsAre("a", "b/c"));
+}
+
+TEST(ClusterConfig, PathsAreRelativeToTheFile) {
+  const auto config = ParseClusterConfig("model: ../m.gguf\n", "/etc/lynx/c.yaml");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->model, "/etc/m.gguf");
+}
+
+TEST(ClusterConfig, ChecksAddressesAgainstTheirNumber) {
+  auto config = ParseClusterConfig(
+      "model: /m\ncontext_servers: {num_instances: 2, urls: [a:1]}\n"
+      "generation_servers: {urls: [b:1]}\n",
+      "c.yaml");
+  ASSERT_TRUE(config.ok());
+  EXPECT_THAT(std::string(CheckClusterConfig(*config).message()),
+              HasSubstr("context_servers.urls: 1 addresses for num_instances 2"));
+  config->context.urls = {"a:1", "a"};
+  EXPECT_THAT(std::string(CheckClusterConfig(*config).message()), HasSubstr("'a' is not host:port"));
+  config->context.urls = {"a:1", "a:2"};
+  EXPECT_TRUE(CheckClusterConfig(*config).ok());
+}
+
+TEST(ClusterConfig, ShippedFilesAreValid) {
+  for (const char* name : {"cluster.yaml", "local.yaml"}) {
+    const auto config = LoadClusterConfig(std::string(LYNX_SOURCE_DIR "/configs/") + name);
+    EXPECT_TRUE(config.ok()) << config.status();
+  }
+}
+
+TEST(ClusterConfig, Sizes) {
+  EXPECT_EQ(*ParseSize("64"), 64);
+  EXPECT_EQ(*ParseSize("512K"), 512 << 10);
+  EXPECT_EQ(*ParseSize("1.5G"), int64_t{3} << 29);
+  EXPECT_EQ(*ParseSize("2GiB"), int64_t{2} << 30);
+  for (const char* bad : {"", "G", "-1", "1X", "1GG", "nan", "1e40"}) {
+    EXPECT_FALSE(ParseSize(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace lynx

@@ -43,19 +43,20 @@ std::string Milliseconds(const Json& timeline, const char* key) {
   return absl::StrFormat(" %s %.1f ms |", key, timeline[key].get<double>());
 }
 
-// "queue 0.1 ms | first_token 35.2 ms | … | drafted 12, accepted 11 | bytes 1/2/3"
+// "scheduled 0.1 ms | first_token 35.2 ms | … | drafted 12, accepted 11 | bytes 1/2/3"
 void PrintTimeline(const Json& usage) {
   if (!usage.contains("lynx")) return;
   const Json& t = usage["lynx"];
   std::string line;
-  const Json events = t.value("events", Json::object());
-  for (const char* key : {"queue", "prefill_started", "first_token", "anchor_landed", "first_draft",
-                          "residual_landed", "target_landed", "verified", "finished"}) {
+  const Json events = t.value("events_ms", Json::object());
+  for (const char* key : {"scheduled", "prefill_started", "first_token", "anchor_landed",
+                          "first_draft", "residual_landed", "target_landed", "verified",
+                          "finished"}) {
     line += Milliseconds(events, key);
   }
   absl::StrAppendFormat(&line, " drafted %d, accepted %d |", t.value("drafted", 0),
                         t.value("accepted", 0));
-  const Json bytes = t.value("bytes", Json::object());
+  const Json bytes = t.value("stage_bytes", Json::object());
   absl::StrAppendFormat(&line, " bytes %d anchor, %d residual, %d exact",
                         bytes.value("anchor", int64_t{0}), bytes.value("residual", int64_t{0}),
                         bytes.value("exact", int64_t{0}));

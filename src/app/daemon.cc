@@ -196,10 +196,10 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
     LYNX_RETURN_IF_ERROR(AddHandoff(options, plan, info, daemon, &peers));
     info->set_epoch(daemon->transport->epoch());
   }
-  LYNX_ASSIGN_OR_RETURN(
-      daemon->engine,
-      Engine::Create(MakeEngineOptions(options, role, max_model_len, num_blocks), *daemon->model,
-                     *daemon->backend, std::move(peers)));
+  EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
+  engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact";
+  LYNX_ASSIGN_OR_RETURN(daemon->engine, Engine::Create(engine, *daemon->model, *daemon->backend,
+                                                       std::move(peers)));
   return absl::OkStatus();
 }
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gateway/api_error.h"
+
+#include <utility>
+
+#include "gateway/json_text.h"
+
+namespace lynx {
+namespace {
+
+constexpr int kRetryAfterSeconds = 1;
+
+Json StringOrNull(const std::string& s) { return s.empty() ? Json(nullptr) : Json(s); }
+
+}  // namespace
+
+ApiError InvalidValue(std::string_view param, std::string message) {
+  return {.status = 400,
+          .message = std::move(message),
+          .param = std::string(param),
+          .code = "invalid_value"};
+}
+
+ApiError UnsupportedParameter(std::string_view param, std::string message) {
+  return {.status = 400,
+          .message = std::move(message),
+          .param = std::string(param),
+          .code = "unsupported_parameter"};
+}
+
+ApiError HttpError(int status, std::string message) {
+  return {.status = status, .message = std::move(message)};
+}
+
+ApiError Unavailable(std::string message) {
+  return {.status = 503,
+          .message = std::move(message),
+          .type = "unavailable_error",
+          .retry_after_s = kRetryAfterSeconds};
+}
+
+ApiError FromStatus(const absl::Status& status) {
+  ApiError error{.message = std::string(status.message())};
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      error.code = "invalid_value";
+      return error;
+    case absl::StatusCode::kNotFound:
+      error.status = 404;
+      error.code = "model_not_found";
+      return error;
+    case absl::StatusCode::kResourceExhausted:
+      error.status = 429;
+      error.type = "rate_limit_error";
+      error.code = "rate_limit_exceeded";
+      error.retry_after_s = kRetryAfterSeconds;
+      return error;
+    case absl::StatusCode::kUnavailable:
+      return Unavailable(std::move(error.message));
+    case absl::StatusCode::kDeadlineExceeded:
+      error.status = 504;
+      error.type = "timeout_error";
+      return error;
+    case absl::StatusCode::kDataLoss:
+      error.status = 502;
+      error.type = "upstream_error";
+      error.code = "kv_transfer_failed";
+      return error;
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+      error.status = 502;
+      error.type = "upstream_error";
+      return error;
+    default:
+      error.status = 500;
+      error.type = "internal_error";
+      return error;
+  }
+}
+
+std::string ErrorBody(const ApiError& error) {
+  return DumpJson({{"error",
+                    {{"message", error.message},
+                     {"type", error.type},
+                     {"param", StringOrNull(error.param)},
+                     {"code", StringOrNull(error.code)}}}});
+}
+
+}  // namespace lynx

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <ostream>
+
+#include "tests/kernels_cpu/paged_kv.h"
+
+namespace lynx::cpu {
+namespace {
+
+struct Shape {
+  KvDtype dtype = KvDtype::kBf16;
+  int head_dim = 64;
+  int num_heads = 6;
+  int num_kv_heads = 2;
+  int window = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const Shape& s) {
+  return out << (s.dtype == KvDtype::kBf16 ? "bf16" : "f32") << " head_dim " << s.head_dim
+             << " heads " << s.num_heads << "/" << s.num_kv_heads << " window " << s.window;
+}
+
+std::unique_ptr<CpuBackend> MakeBackend(Target target, int num_threads = 1) {
+  return CpuBackend::Create({.num_threads = num_threads, .target = target});
+}
+
+// One sequence of num_tokens tokens, all of which have keys and values; queries for all of them.
+class Sequence {
+ public:
+  Sequence(const Shape& shape, int num_tokens, PagedKv& kv, uint32_t seed = 7)
+      : shape_(shape), num_tokens_(num_tokens), kv_(kv), table_(kv.TakeBlocks(num_tokens)) {
+    const size_t kv_size = size_t(num_tokens) * shape.num_kv_heads * shape.head_dim;
+    k_ = RandomFloats(kv_size, seed);
+    v_ = RandomFloats(kv_size, seed + 1);
+    q_ = RandomFloats(row_size() * num_tokens, seed + 2, 2.0f);
+    kv.Write(table_, k_, v_);
+  }
+  static KvLayout Layout(const Shape& s) {
+    return {.num_layers = 2, .num_kv_heads = s.num_kv_heads, .head_dim = s.head_dim,
+            .dtype = s.dtype};
+  }
+
+  size_t row_size() const { return size_t(shape_.num_heads) * shape_.head_dim; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)); }
+  const std::vector<BlockId>& table() const { return table_; }
+  std::vector<BlockId>& table() { return table_; }
+  void WriteAgain() { kv_.Write(table_, k_, v_); }
+
+  // The outputs of the last num_rows positions, computed as row groups of these sizes in one call.
+  std::vector<float> Run(CpuBackend& backend, const std::vector<int>& group_sizes) const {
+    const int num_rows = std::accumulate(group_sizes.begin(), group_sizes.end(), 0);
+    std::vector<float> out(num_rows * row_size(), std::numeric_limits<float>::quiet_NaN());
+    std::vector<RowGroup> groups;
+    int row = 0;
+    for (int n : group_sizes) {
+      groups.push_back({.row_begin = row, .num_rows = n,
+                        .position = num_tokens_ - num_rows + row, .block_table = table_.data()});
+      row += n;
+    }
+    backend.Attention(Params(num_rows, out, groups));
+    return out;
+  }
+  std::vector<float> Run(CpuBackend& backend, int num_rows) const {
+    return Run(backend, std::vector<int>{num_rows});
+  }
+  AttentionParams Params(int num_rows, std::vector<float>& out,
+                         const std::vector<RowGroup>& groups) const {
+    return {.q = q_.data() + (num_tokens_ - num_rows) * row_size(),
+            .out = out.data(),
+            .num_heads = shape_.num_heads,
+            .layer = 1,
+            .scale = scale(),
+            .sliding_window = shape_.window,
+            .pool = kv_.view(),
+            .groups = groups};
+  }
+
+  // Output of one position and head in float64 from what the pool holds, and the error that the
+  // formats allow it.
+  void Exact(int position, int head, std::vector<double>& out, double& bound) const;
+
+ private:
+  double Element(KvKind kind, int position, int head, int c) const {
+    const int slot = position % kBlockSize;
+    const int element = kind == KvKind::kKey ? c * kBlockSize + slot : slot * shape_.head_dim + c;
+    return kv_.At(table_[position / kBlockSize], 1, kind,
+                  head / (shape_.num_heads / shape_.num_kv_heads), element);
+  }
+
+  Shape shape_;
+  int num_tokens_;
+  PagedKv& kv_;
+  std::vector<BlockId> table_;
+  std::vector<float> k_, v_, q_;
+};
+
+void Sequence::Exact(int position, int head, std::vector<double>& out, double& bound) const {
+  const bool bf16 = shape_.dtype == KvDtype::kBf16;
+  const int begin = shape_.window > 0 ? std::max(0, position - shape_.window + 1) : 0;
+  const int head_dim = shape_.head_dim;
+  std::vector<double> x;
+  double max = -std::numeric_limits<double>::infinity(), max_abs_sum = 0, max_v = 0, sum = 0;
+  for (int t = begin; t <= position; ++t) {
+    double dot = 0, abs_sum = 0;
+    for (int c = 0; c < head_dim; ++c) {
+      float q = q_[position * row_size() + size_t(head) * head_dim + c];
+      if (bf16) q = ToFloat(ToBf16(q));
+      const double product = q * Element(KvKind::kKey, t, head, c);
+      dot += product;
+      abs_sum += std::abs(product);
+    }
+    x.push_back(dot * scale());
+    max = std::max(max, x.back());
+    max_abs_sum = std::max(max_abs_sum, abs_sum * scale());
+  }
+  out.assign(head_dim, 0.0);
+  for (int t = begin; t <= position; ++t) {
+    const double p = std::exp(x[t - begin] - max);
+    sum += p;
+    for (int c = 0; c < head_dim; ++c) {
+      const double v = Element(KvKind::kValue, t, head, c);
+      max_v = std::max(max_v, std::abs(v));
+      out[c] += p * v;
+    }
+  }
+  for (double& o : out) o /= sum;
+  // A relative error e of every p moves the mean by at most 2 e max|v|. e: the score's rounding
+  // (head_dim + 2 operations), exp itself, and BF16's half unit, 2^-9. Then the sums over tokens.
+  const double eps = std::ldexp(1.0, -24);
+  const double p_error = (head_dim + 2) * eps * max_abs_sum + 8 * eps * (1 + std::abs(max)) +
+                         (bf16 ? std::ldexp(1.0, -9) : 0.0);
+  bound = (2 * p_error + 2 * (x.size() + 32) * eps) * max_v;
+}
+
+std::vector<Shape> AllShapes() {
+  std::vector<Shape> shapes;
+  for (KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
+    for (int head_dim : {8, 16, 24, 32, 48, 64, 80, 96, 128, 256}) {
+      shapes.push_back({.dtype = dtype, .head_dim = head_dim});
+    }
+    shapes.push_back({.dtype = dtype, .num_heads = 3, .num_kv_heads = 3});
+    shapes.push_back({.dtype = dtype, .num_heads = 7, .num_kv_heads = 1});
+    shapes.push_back({.dtype = dtype, .num_heads = 32, .num_kv_heads = 1});
+    for (int window : {1, 16, 64, 100, 600}) {
+      shapes.push_back({.dtype = dtype, .head_dim = 32, .window = window});
+    }
+  }
+  return shapes;
+}
+
+class AttentionShapes : public testing::TestWithParam<Shape> {};
+INSTANTIATE_TEST_SUITE_P(All, AttentionShapes, testing::ValuesIn(AllShapes()));
+
+TEST_P(AttentionShapes, TargetsGiveTheBitsOfTheReference) {
+  const Shape shape = GetParam();
+  for (int num_tokens : {1, 31, 32, 33, 63, 64, 65, 127, 513, 1030}) {
+    PagedKv kv(Sequence::Layout(shape), 20);
+    const Sequence sequence(shape, num_tokens, kv);
+    const int num_rows = std::min(num_tokens, num_tokens > 500 ? 3 : 5);
+    const auto want = sequence.Run(*MakeBackend(Target::kScalar), num_rows);
+    for (Target target : SupportedTargets()) {
+      EXPECT_TRUE(SameBits(sequence.Run(*MakeBackend(target), num_rows), want))
+          << TargetName(target) << ", " << num_tokens << " tokens";
+    }
+  }
+}
+
+TEST_P(AttentionShapes, IsAsExactAsItsFormats) {
+  const Shape shape = GetParam();
+  for (int num_tokens : {1, 33, 130, 700}) {
+    PagedKv kv(Sequence::Layout(shape), 12);
+    const Sequence sequence(shape, num_tokens, kv);
+    const auto got = sequence.Run(*MakeBackend(Target::kAuto), 1);
+    for (int head = 0; head < shape.num_heads; ++head) {
+      std::vector<double> want;
+      double bound = 0;
+      sequence.Exact(num_tokens - 1, head, want, bound);
+      for (int c = 0; c < shape.head_dim; ++c) {
+        ASSERT_NEAR(got[size_t(head) * shape.head_dim + c], want[c], bound)
+            << num_tokens << " tokens, head " << head << ", channel " << c;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionShapes, RowsDoNotDependOnGroupsOrThreads) {
+  const Shape shape = GetParam();
+  constexpr int kTokens = 1100, kRows = 67;
+  PagedKv kv(Sequence::Layout(shape), 20);
+  const Sequence sequence(shape, kTokens, kv);
+  for (Target target : SupportedTargets()) {
+    if (target == Target::kScalar) continue;
+    const auto want = sequence.Run(*MakeBackend(target), kRows);
+    for (int num_threads : {1, 2, 5}) {
+      const auto backend = MakeBackend(target, num_threads);
+      for (const std::vector<int>& groups : std::vector<std::vector<int>>{
+               {67}, {1, 66}, {33, 34}, {7, 1, 1, 58}, std::vector<int>(67, 1)}) {
+        EXPECT_TRUE(SameBits(sequence.Run(*backend, groups), want))
+            << TargetName(target) << ", " << num_threads << " threads, " << groups.size()
+            << " groups";
+      }
+      const auto last = sequence.Run(*backend, 1);
+      EXPECT_TRUE(SameBits(last, std::vector<float>(want.end() - last.size(), want.end())));
+    }
+  }
+}
+
+TEST_P(AttentionShapes, StaleSlotsNeverContribute) {
+  const Shape shape = GetParam();
+  constexpr int kTokens = 545, kRows = 40;
+  PagedKv kv(Sequence::Layout(shape), 12);
+  Sequence sequence(shape, kTokens, kv);
+  const auto backend = MakeBackend(Target::kAuto);
+  const auto want = sequence.Run(*backend, kRows);
+  kv.FillWithGarbage(99);
+  sequence.WriteAgain();
+  EXPECT_TRUE(SameBits(sequence.Run(*backend, kRows), want));
+}
+
+TEST(Attention, DoesNotDependOnWhereBlocksLie) {
+  const Shape shape;
+  std::vector<std::vector<float>> results;
+  for (uint32_t seed : {1u, 2u, 3u}) {
+    PagedKv kv(Sequence::Layout(shape), 16, seed);
+    results.push_back(Sequence(shape, 700, kv).Run(*MakeBackend(Target::kAuto, 2), 30));
+  }
+  EXPECT_TRUE(SameBits(results[0], results[1]));
+  EXPECT_TRUE(SameBits(results[0], results[2]));
+}
+
+TEST(Attention, DoesNotDependOnTheCompanyInTheBatch) {
+  const Shape shape;
+  PagedKv kv(Sequence::Layout(shape), 64);
+  const Sequence a(shape, 1500, kv, 10), b(shape, 200, kv, 20);
+  for (int num_threads : {1, 2}) {
+    const auto backend = MakeBackend(Target::kAuto, num_threads);
+    const auto alone = a.Run(*backend, 2);
+    // Rows 0..1 belong to a, rows 2..101 to b; the queries of both are a's last 102.
+    std::vector<float> out(102 * a.row_size());
+    const std::vector<RowGroup> groups = {
+        {.row_begin = 2, .num_rows = 100, .position = 100, .block_table = b.table().data()},
+        {},
+        {.row_begin = 0, .num_rows = 2, .position = 1498, .block_table = a.table().data()}};
+    AttentionParams params = a.Params(2, out, groups);
+    std::vector<float> q(params.q, params.q + 2 * a.row_size());
+    q.resize(out.size(), 0.5f);
+    params.q = q.data();
+    backend->Attention(params);
+    EXPECT_TRUE(SameBits({out.begin(), out.begin() + alone.size()}, alone)) << num_threads;
+  }
+}
+
+TEST(Attention, BlocksOutsideTheWindowAreNotRead) {
+  const Shape shape = {.window = 100};
+  PagedKv kv(Sequence::Layout(shape), 16);
+  Sequence sequence(shape, 900, kv);
+  for (Target target : SupportedTargets()) {
+    const auto backend = MakeBackend(target);
+    const auto want = sequence.Run(*backend, 4);
+    const std::vector<BlockId> table = sequence.table();
+    // The first row is at 896 and sees 797 onwards: blocks 0 .. 11 may have been freed.
+    for (int b = 0; b < 797 / kBlockSize; ++b) sequence.table()[b] = -1;
+    EXPECT_TRUE(SameBits(sequence.Run(*backend, 4), want)) << TargetName(target);
+    sequence.table() = table;
+  }
+}
+
+TEST(Attention, LongPromptsInManyRows) {
+  const Shape shape = {.num_heads = 2, .num_kv_heads = 1};
+  PagedKv kv(Sequence::Layout(shape), 40);
+  const Sequence sequence(shape, 2300, kv);
+  const auto want = sequence.Run(*MakeBackend(Target::kAuto), 2300);
+  for (int chunk : {1, 63, 511}) {
+    const int first = 2300 % chunk;
+    std::vector<int> groups(2300 / chunk, chunk);
+    if (first > 0) groups.insert(groups.begin(), first);
+    EXPECT_TRUE(SameBits(sequence.Run(*MakeBackend(Target::kAuto, 2), groups), want)) << chunk;
+  }
+}
+
+}  // namespace
+}  // namespace lynx::cpu

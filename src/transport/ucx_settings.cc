@@ -18,16 +18,17 @@ struct Setting {
   const char* value;
 };
 
-constexpr Setting kSettings[] = {
-    // Idle sockets; sockets with data under way are watched by TCP_USER_TIMEOUT and heartbeats.
-    {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
+// For idle connections; those with data under way are watched by TCP_USER_TIMEOUT and heartbeats.
+constexpr Setting kKeepalive = {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"};
+constexpr Setting kTcp[] = {
+    // A host that does not answer must not hold up the thread that sends heartbeats to the others.
     {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "1s"},
     {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
     {"UCX_TCP_KEEPCNT", "KEEPCNT", "1"},
 };
 
 // Endpoints with peer error handling use shared memory only with this.
-constexpr Setting kSharedMemorySetting = {"UCX_POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y"};
+constexpr Setting kSharedMemory = {"UCX_POSIX_ERROR_HANDLING", "MM_ERROR_HANDLING", "y"};
 
 bool UserSet(const char* variable) { return std::getenv(variable) != nullptr; }
 
@@ -38,26 +39,28 @@ void RestoreSignalHandlers() {
   for (int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
 }
 
-absl::Status Modify(ucp_config_t* config, const char* key, const char* value) {
-  const ucs_status_t status = ucp_config_modify(config, key, value);
+absl::Status Apply(const Setting& setting, ucp_config_t* config) {
+  if (UserSet(setting.environment)) return absl::OkStatus();
+  const ucs_status_t status = ucp_config_modify(config, setting.key, setting.value);
   if (status == UCS_OK) return absl::OkStatus();
-  return UcxError(absl::StrCat("UCX setting ", key, "=", value), status);
+  return UcxError(absl::StrCat("UCX setting ", setting.key, "=", setting.value), status);
 }
 
+// A key of a transport that is not used would be reported by UCX as invalid.
 absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
-  const std::string tls = options.tls.empty() ? "tcp,self" : options.tls;
-  if (!UserSet("UCX_TLS")) {
-    LYNX_RETURN_IF_ERROR(Modify(config, "TLS", tls.c_str()));
-    const bool shared_memory =
-        tls.find("tcp") == std::string::npos || tls.find("sysv") != std::string::npos ||
-        tls.find("posix") != std::string::npos || tls.find("sm") != std::string::npos;
-    if (shared_memory && !UserSet(kSharedMemorySetting.environment)) {
-      LYNX_RETURN_IF_ERROR(Modify(config, kSharedMemorySetting.key, kSharedMemorySetting.value));
-    }
+  const std::string tls_option = options.tls.empty() ? "tcp,self" : options.tls;
+  LYNX_RETURN_IF_ERROR(Apply({"UCX_TLS", "TLS", tls_option.c_str()}, config));
+  const char* user_tls = std::getenv("UCX_TLS");
+  const std::string tls = user_tls != nullptr ? user_tls : tls_option;
+  const auto uses = [&tls](const char* transport) {
+    return tls.find(transport) != std::string::npos;
+  };
+  LYNX_RETURN_IF_ERROR(Apply(kKeepalive, config));
+  if (uses("tcp") || uses("all")) {
+    for (const Setting& setting : kTcp) LYNX_RETURN_IF_ERROR(Apply(setting, config));
   }
-  for (const Setting& setting : kSettings) {
-    if (UserSet(setting.environment)) continue;
-    LYNX_RETURN_IF_ERROR(Modify(config, setting.key, setting.value));
+  if (uses("posix") || uses("sysv") || uses("sm") || uses("all")) {
+    LYNX_RETURN_IF_ERROR(Apply(kSharedMemory, config));
   }
   return absl::OkStatus();
 }

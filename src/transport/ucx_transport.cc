@@ -3,17 +3,18 @@
 //
 // Life of a peer:
 //   1. Connect (or a Hello from one that connected to us) makes an endpoint on each worker. The
-//      first control message on it is a Hello with our address, so that both sides are connected.
+//      first message on each is a Hello, on control with our address, so that both sides are
+//      connected (on bulk it only makes UCX open its sockets now).
 //   2. Beats on control every heartbeat interval, both ways. Any control message counts as one.
-//   3. An endpoint error, silence, or Disconnect ends it: the control thread closes its endpoint,
-//      then the bulk thread closes its own and voids the peer's offers, then the handler is told.
+//   3. An endpoint error, silence, a Bye or Disconnect ends it: the control thread closes its
+//      endpoint, then the bulk thread closes its own and voids the peer's offers, then the handler
+//      is told.
 // A connection is named by (epoch, connection id of the side that sends); what still arrives of one
 // that has ended is ignored. A later Connect to the same address is a new connection.
 //
 // Bulk messages are active messages by rendezvous. The handler keeps the descriptor
 // (UCS_INPROGRESS) as an offer until Pull receives it or Drop releases it.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <set>
@@ -37,7 +38,7 @@ constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kMarkingNs = 5'000 * kNsPerMs;
 constexpr int kControlTypeOfService = 0xb8;  // DSCP EF
 
-enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3 };
+enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4 };
 
 // In front of every header.
 struct Preamble {
@@ -56,11 +57,11 @@ std::vector<std::byte> Serialize(const Preamble& preamble, std::span<const std::
   return bytes;
 }
 
-bool Parse(const void* bytes, size_t size, Preamble& preamble) {
-  if (size < kPreambleBytes) return false;
-  std::memcpy(&preamble.epoch, bytes, 8);
-  std::memcpy(&preamble.connection, static_cast<const std::byte*>(bytes) + 8, 8);
-  std::memcpy(&preamble.kind, static_cast<const std::byte*>(bytes) + 16, 1);
+bool Parse(std::span<const std::byte> bytes, Preamble& preamble) {
+  if (bytes.size() < kPreambleBytes) return false;
+  std::memcpy(&preamble.epoch, bytes.data(), 8);
+  std::memcpy(&preamble.connection, bytes.data() + 8, 8);
+  std::memcpy(&preamble.kind, bytes.data() + 16, 1);
   return true;
 }
 
@@ -190,10 +191,13 @@ void UcxTransport::Stop() {
   }
   // Control first: its tasks may still want the bulk thread.
   control_->Stop([this] {
-    for (const auto& [id, peer] : control_peers_) control_->Close(peer.endpoint);
+    for (auto& [id, peer] : control_peers_) SendOnControl(peer, id, Kind::kBye, {});
+    control_->Flush();
+    for (auto& [id, peer] : control_peers_) control_->Close(peer.endpoint);
     control_peers_.clear();
   });
   bulk_->Stop([this] {
+    bulk_->Flush();
     for (const auto& [id, peer] : bulk_peers_) bulk_->Close(peer.endpoint);
     bulk_peers_.clear();
     for (const auto& [id, offer] : offers_) {
@@ -267,12 +271,16 @@ void UcxTransport::OpenBulk(PeerId id, const UcxAddress& address) {
       address.bulk, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
   if (!endpoint.ok()) return Lose(id, endpoint.status(), Tell::kHandler);
   bulk_peers_[id] = {address.epoch, *endpoint};
+  bulk_->Send(*endpoint, kBulkMessage, UcxWorker::Protocol::kEager,
+              Serialize({.epoch = address_.epoch, .connection = id, .kind = Kind::kHello}, {}), {},
+              [](const absl::Status&) {});
 }
 
 void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& why, Tell tell) {
   Connection theirs{epoch, 0};
   if (auto it = control_peers_.find(id); it != control_peers_.end()) {
     theirs.second = it->second.their_connection;
+    if (tell == Tell::kNobody) SendOnControl(it->second, id, Kind::kBye, {});
     control_->Close(it->second.endpoint);
     control_peers_.erase(it);
   }
@@ -334,12 +342,18 @@ ucs_status_t UcxTransport::OnControlMessage(void* argument, const void* header, 
                                             const ucp_am_recv_param_t* params) {
   auto* self = static_cast<UcxTransport*>(argument);
   Preamble preamble;
-  if (!Parse(header, header_bytes, preamble)) return UCS_OK;
+  if (!Parse({static_cast<const std::byte*>(header), header_bytes}, preamble)) return UCS_OK;
   if ((params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_ERR_REJECTED;
   if (preamble.kind == Kind::kHello) {
     self->OnHello(preamble, {static_cast<const char*>(data), bytes});
-  } else if (self->HeardFrom(preamble) && preamble.kind == Kind::kUser) {
-    self->handler_->OnControl(preamble.epoch, {static_cast<const std::byte*>(data), bytes});
+  } else if (self->HeardFrom(preamble)) {
+    if (preamble.kind == Kind::kUser) {
+      self->handler_->OnControl(preamble.epoch, {static_cast<const std::byte*>(data), bytes});
+    } else if (preamble.kind == Kind::kBye) {
+      if (std::optional<PeerId> peer = self->FindPeer(preamble.epoch)) {
+        self->Lose(*peer, absl::UnavailableError("the peer disconnected"), Tell::kHandler);
+      }
+    }
   }
   return UCS_OK;
 }
@@ -353,7 +367,8 @@ bool UcxTransport::HeardFrom(const Preamble& preamble) {
 }
 
 void UcxTransport::OnHello(const Preamble& preamble, std::string_view packed) {
-  if (control_ended_.contains({preamble.epoch, preamble.connection})) return;
+  const Connection from{preamble.epoch, preamble.connection};
+  if (control_ended_.contains(from)) return;
   inbound_[preamble.epoch] = {preamble.connection, MonotonicNs()};
   for (auto& [id, peer] : control_peers_) {
     if (peer.epoch != preamble.epoch) continue;
@@ -426,7 +441,7 @@ void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
     const auto protocol =
         payload.empty() ? UcxWorker::Protocol::kEager : UcxWorker::Protocol::kRendezvous;
     bulk_->Send(it->second.endpoint, kBulkMessage, protocol,
-                Serialize({address_.epoch, id, Kind::kUser}, header), payload, done);
+                Serialize({.epoch = address_.epoch, .connection = id}, header), payload, done);
   });
 }
 
@@ -440,8 +455,9 @@ ucs_status_t UcxTransport::OnBulkMessage(void* argument, const void* header, siz
 ucs_status_t UcxTransport::TakeOffer(std::span<const std::byte> header, void* data, size_t bytes,
                                      uint64_t attributes) {
   Preamble preamble;
-  if (!Parse(header.data(), header.size(), preamble)) return UCS_ERR_REJECTED;
+  if (!Parse(header, preamble)) return UCS_ERR_REJECTED;
   const Connection from{preamble.epoch, preamble.connection};
+  if (preamble.kind == Kind::kHello) return UCS_OK;
   if (bulk_ended_.contains(from)) return UCS_ERR_REJECTED;
   const OfferId id = next_offer_++;
   Offer& offer = offers_[id];

@@ -140,7 +140,8 @@ void UcxWorker::Loop(const Tick& tick) {
     if (status == UCS_ERR_BUSY) continue;
     Sleep(std::min(next_tick_ns, now + (requests_.empty() ? kIdleSleepNs : kBusySleepNs)));
   }
-  Drain();
+  // Everything is closed; what UCX still completes, it completes itself.
+  ProgressUntil([this] { return requests_.empty(); });
 }
 
 bool UcxWorker::RunTasks() {
@@ -167,13 +168,20 @@ void UcxWorker::Sleep(int64_t until_ns) {
   }
 }
 
-// Everything is closed: lets UCX complete what is under way.
-void UcxWorker::Drain() {
+void UcxWorker::ProgressUntil(const std::function<bool()>& condition) {
   const int64_t end_ns = MonotonicNs() + kDrainNs;
-  while (!requests_.empty() && MonotonicNs() < end_ns) {
+  while (!condition() && MonotonicNs() < end_ns) {
     if (ucp_worker_progress(worker_) != 0) continue;
     if (ucp_worker_arm(worker_) == UCS_OK) Sleep(MonotonicNs() + kNsPerMs);
   }
+}
+
+void UcxWorker::Flush() {
+  ucp_request_param_t params{};
+  const ucs_status_ptr_t handle = ucp_worker_flush_nbx(worker_, &params);
+  if (!UCS_PTR_IS_PTR(handle)) return;
+  ProgressUntil([handle] { return ucp_request_check_status(handle) != UCS_INPROGRESS; });
+  ucp_request_free(handle);
 }
 
 // ---- endpoints and messages ---------------------------------------------------------------------

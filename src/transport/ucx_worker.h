@@ -63,6 +63,10 @@ class UcxWorker {
   // Receives what a handler kept by answering UCS_INPROGRESS to a rendezvous message.
   void Receive(void* descriptor, std::span<std::byte> destination, Completion done);
   void Release(void* descriptor);
+  // Gives what is being sent, and connections that are being made, a moment to get there: UCX 1.13
+  // aborts the process (on either side) when an endpoint ends while it answers a wire-up request
+  // (fixed by openucx/ucx 9ccaf31bb6). Before the last Close, not inside a callback of UCX.
+  void Flush();
 
  private:
   struct Request {
@@ -80,7 +84,7 @@ class UcxWorker {
   void Loop(const Tick& tick);
   bool RunTasks();
   void Sleep(int64_t until_ns);
-  void Drain();
+  void ProgressUntil(const std::function<bool()>& condition);
   Request* NewRequest(std::vector<std::byte> header, Completion done);
   void Began(ucs_status_ptr_t handle, Request* request);
   void Complete(Request* request, ucs_status_t status);

@@ -69,9 +69,7 @@ class RecordingHandler : public TransportHandler {
     signal.Update([&] { offers.push_back({id, from, Text(header), payload_bytes}); });
   }
   void OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status& why) override {
-    signal.Update([&] {
-      losses.push_back({peer, epoch, why, std::chrono::steady_clock::now()});
-    });
+    signal.Update([&] { losses.push_back({peer, epoch, why, std::chrono::steady_clock::now()}); });
   }
 
   // Read inside WaitFor's condition, or when nothing can arrive any more.

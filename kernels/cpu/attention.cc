@@ -51,10 +51,9 @@ class Call {
     return (row * params_.num_heads + head) * head_dim_;
   }
   PartialState Partial(const PlannedGroup& planned, int kv_head, int pair, int segment) const {
-    const int64_t index =
-        planned.first_partial +
-        (int64_t{kv_head} * planned.num_pairs + pair) * planned.num_segments() + segment -
-        planned.segment_begin;
+    const int64_t index = planned.first_partial +
+                          (int64_t{kv_head} * planned.num_pairs + pair) * planned.num_segments() +
+                          segment - planned.segment_begin;
     float* out = partials_ + index * PartialStride(padded_);
     return {.max = out + padded_, .sum = out + padded_ + 1, .out = out};
   }

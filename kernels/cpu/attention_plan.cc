@@ -18,8 +18,7 @@ void AttentionPlan::Make(const AttentionParams& params, int num_threads) {
     const int last = group.position + group.num_rows - 1;
     planned.num_pairs = group.num_rows * heads_per_kv_head;
     planned.num_tiles = (planned.num_pairs + kMaxTilePairs - 1) / kMaxTilePairs;
-    planned.segment_begin =
-        Visible(group.position, params.sliding_window).begin / kSegmentTokens;
+    planned.segment_begin = Visible(group.position, params.sliding_window).begin / kSegmentTokens;
     planned.segment_end = last / kSegmentTokens + 1;
     const int64_t num_tiles = int64_t{num_kv_heads_} * planned.num_tiles;
     planned.split = num_threads > 1 && planned.num_segments() > 1 &&

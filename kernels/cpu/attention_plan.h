@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How one call of attention is cut into units of work for the threads.
 //
-// The pairs of a group and KV head, (row, head) by (row, head), are cut into tiles of kMaxTilePairs.
-// A unit is a tile over all of its segments, or, where a group has too few tiles to keep every
-// thread busy (decoding, verifying), over one segment; such a group is *split* and its segments are
-// merged, in order, once all units are done. Both give the same bits.
+// The pairs of a group and KV head, (row, head) by (row, head), are cut into tiles of
+// kMaxTilePairs. A unit is a tile over all of its segments, or, where a group has too few tiles to
+// keep every thread busy (decoding, verifying), over one segment; such a group is *split* and its
+// segments are merged, in order, once all units are done. Both give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct AttentionUnit {
   int kv_head = 0;
   int pair_begin = 0;  // of the group
   int pair_end = 0;
-  int segment = 0;     // when split
+  int segment = 0;  // when split
 };
 
 // A pair of a split group, whose segments wait to be merged.

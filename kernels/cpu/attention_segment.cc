@@ -11,8 +11,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_segment.cc"
-#include "hwy/foreach_target.h"
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/lanes-inl.h"
 
@@ -67,7 +67,8 @@ HWY_INLINE void Chain(Rows<T> rows, int step, int n, const float* coefficient, s
   constexpr int kLineElements = 64 / sizeof(T);
   for (int j = 0; j < n; ++j) {
     F16 v[V];
-    Unroll<V / 2>([&](auto i) LYNX_LAMBDA { LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]); });
+    Unroll<V / 2>([&](auto i)
+                      LYNX_LAMBDA { LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]); });
     Unroll<V * kLanes / kLineElements>(
         [&](auto i) LYNX_LAMBDA { hwy::Prefetch(rows.ahead + kLineElements * i); });
     Unroll<R>([&](auto r) LYNX_LAMBDA {
@@ -103,8 +104,7 @@ HWY_INLINE void Contract(const Rows<T>& rows, int n, const float* coefficient, s
       const int half = std::min(n - k, 32) / 2;
       SetZero(acc);
       Chain(rows.Skip(k), 2, half, coefficient + k, ldc, acc);
-      Unroll<R * V>(
-          [&](auto i) LYNX_LAMBDA { StoreLanes(acc[i / V][i % V], even + i * kLanes); });
+      Unroll<R * V>([&](auto i) LYNX_LAMBDA { StoreLanes(acc[i / V][i % V], even + i * kLanes); });
       SetZero(acc);
       Chain(rows.Skip(k + 1), 2, half, coefficient + k + kLanes, ldc, acc);
       const bool last = k + 32 >= n;
@@ -127,15 +127,15 @@ HWY_INLINE void ContractRows(const Rows<T>& rows, int lanes, int n, const float*
                              size_t ldc, const Finish& finish) {
   int lane = 0;
   for (; lane + kTileLanes <= lanes; lane += kTileLanes) {
-    Contract<R, kTileLanes / kLanes>(
-        rows.Skip(0, lane), n, coefficient, ldc,
-        [&](auto r, auto i, const F16& v) LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
+    Contract<R, kTileLanes / kLanes>(rows.Skip(0, lane), n, coefficient, ldc,
+                                     [&](auto r, auto i, const F16& v)
+                                         LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
   }
   if constexpr (kTileLanes > 32) {
     if (lane < lanes) {
-      Contract<R, 2>(
-          rows.Skip(0, lane), n, coefficient, ldc,
-          [&](auto r, auto i, const F16& v) LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
+      Contract<R, 2>(rows.Skip(0, lane), n, coefficient, ldc,
+                     [&](auto r, auto i, const F16& v)
+                         LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
     }
   }
 }
@@ -181,9 +181,8 @@ void AttendBlock(const SegmentTask& task, int pair, int block, const Rows<T>& ke
 
   HWY_ALIGN float scores[R * kBlockSize];
   ContractRows<R>(key, kBlockSize, head_dim, task.q + size_t(pair) * padded, padded,
-                  [&](auto r, int lane, const F16& v) LYNX_LAMBDA {
-                    StoreLanes(v, scores + r * kBlockSize + lane);
-                  });
+                  [&](auto r, int lane, const F16& v)
+                      LYNX_LAMBDA { StoreLanes(v, scores + r * kBlockSize + lane); });
 
   float keep[kLanes] = {}, sum[R];
   for (int r = 0; r < R; ++r) {

@@ -5,8 +5,8 @@
 // outputs and a coefficient (a channel of q, a probability) is broadcast. A block is contracted
 // with up to 6 pairs at a time (2 on AVX2): 4 vectors × 6 pairs of accumulators, so that a vector
 // of K or V is loaded once per 6 FMAs and the loop is bound by FMA when there are many rows.
-// With one row it is bound by memory: each block is 2 · tile_bytes, and while one tile is contracted
-// the next (V of this block, K of the next) is prefetched.
+// With one row it is bound by memory: each block is 2 · tile_bytes, and while one tile is
+// contracted the next (V of this block, K of the next) is prefetched.
 #pragma once
 
 #include "kernels/cpu/attention.h"

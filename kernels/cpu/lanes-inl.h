@@ -41,7 +41,8 @@ template <int N, typename F>
 HWY_INLINE void Unroll(F&& f) {
   [&]<int... i>(std::integer_sequence<int, i...>) LYNX_LAMBDA {
     (f(std::integral_constant<int, i>()), ...);
-  }(std::make_integer_sequence<int, N>());
+  }
+  (std::make_integer_sequence<int, N>());
 }
 
 // F16 whose part i is f(i).
@@ -92,7 +93,8 @@ HWY_INLINE F16 Fma(const F16& a, const F16& b, const F16& c) {
 }
 // c − a · b, rounded once.
 HWY_INLINE F16 NegFma(const F16& a, const F16& b, const F16& c) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::NegMulAdd(a.part[i], b.part[i], c.part[i]); });
+  return ForParts([&](int i)
+                      LYNX_LAMBDA { return hn::NegMulAdd(a.part[i], b.part[i], c.part[i]); });
 }
 // The second operand when either is NaN.
 HWY_INLINE F16 Max(const F16& a, const F16& b) {

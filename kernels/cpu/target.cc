@@ -43,8 +43,7 @@ Features Detect() {
   if (!__get_cpuid(0x80000001u, &eax, &ebx, &ecx, &edx) || !HasAll(ecx, kLzcnt)) return features;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return features;
   features.avx2 = HasAll(ebx, kAvx2Leaf7);
-  features.avx512 =
-      features.avx2 && HasAll(ebx, kAvx512Leaf7) && (state & kZmmState) == kZmmState;
+  features.avx512 = features.avx2 && HasAll(ebx, kAvx512Leaf7) && (state & kZmmState) == kZmmState;
   features.vnni = features.avx512 && HasAll(ecx, bit_AVX512VNNI);
   return features;
 }

@@ -41,8 +41,8 @@ class Sequence {
     kv.Write(table_, k_, v_);
   }
   static KvLayout Layout(const Shape& s) {
-    return {.num_layers = 2, .num_kv_heads = s.num_kv_heads, .head_dim = s.head_dim,
-            .dtype = s.dtype};
+    return {
+        .num_layers = 2, .num_kv_heads = s.num_kv_heads, .head_dim = s.head_dim, .dtype = s.dtype};
   }
 
   size_t row_size() const { return size_t(shape_.num_heads) * shape_.head_dim; }
@@ -58,8 +58,10 @@ class Sequence {
     std::vector<RowGroup> groups;
     int row = 0;
     for (int n : group_sizes) {
-      groups.push_back({.row_begin = row, .num_rows = n,
-                        .position = num_tokens_ - num_rows + row, .block_table = table_.data()});
+      groups.push_back({.row_begin = row,
+                        .num_rows = n,
+                        .position = num_tokens_ - num_rows + row,
+                        .block_table = table_.data()});
       row += n;
     }
     backend.Attention(Params(num_rows, out, groups));

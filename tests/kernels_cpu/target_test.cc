@@ -24,7 +24,8 @@ TEST(Target, ABetterOneImpliesTheOthers) {
 
 #if defined(__x86_64__)
 TEST(Target, AgreesWithTheCompilersRuntime) {
-  EXPECT_EQ(Supports(Target::kAvx2), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+  EXPECT_EQ(Supports(Target::kAvx2),
+            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
   EXPECT_EQ(Supports(Target::kAvx512),
             __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));

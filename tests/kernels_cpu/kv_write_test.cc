@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/kv_write.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels_cpu/paged_kv.h"
+
+namespace lynx::cpu {
+namespace {
+
+KvLayout Layout(KvDtype dtype, int head_dim) {
+  return {.num_layers = 2, .num_kv_heads = 3, .head_dim = head_dim, .dtype = dtype};
+}
+
+std::vector<std::byte> Bytes(const PagedKv& kv) {
+  const KvPoolView& view = kv.view();
+  return {view.base, view.base + view.layout.block_bytes() * view.num_blocks};
+}
+
+// Writes `values` as rows of these groups into layer 1 of a fresh pool of 8 blocks.
+struct WrittenPool {
+  WrittenPool(const KvLayout& layout, std::vector<RowGroup> groups, Target target, int num_threads)
+      : kv(layout, 8) {
+    int num_rows = 0;
+    for (RowGroup& group : groups) {
+      group.row_begin = num_rows;
+      num_rows += group.num_rows;
+    }
+    const size_t n = size_t(num_rows) * layout.num_kv_heads * layout.head_dim;
+    k = RandomFloats(n, 1, 100.0f);
+    v = RandomFloats(n, 2, 100.0f);
+    CpuBackend::Create({.num_threads = num_threads, .target = target})
+        ->KvWrite({.k = k.data(), .v = v.data(), .layer = 1, .pool = kv.view(), .groups = groups});
+  }
+  PagedKv kv;
+  std::vector<float> k, v;
+};
+
+class KvWrite : public testing::TestWithParam<std::tuple<KvDtype, int>> {
+ protected:
+  KvLayout layout() const { return Layout(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+};
+INSTANTIATE_TEST_SUITE_P(All, KvWrite,
+                         testing::Combine(testing::Values(KvDtype::kBf16, KvDtype::kF32),
+                                          testing::Values(8, 16, 24, 64, 80, 128)));
+
+TEST_P(KvWrite, StoresEveryTokenAtItsSlotAndNothingElse) {
+  const BlockId table[] = {5, 2, 7};
+  for (const auto& [position, num_rows] :
+       {std::pair{0, 1}, {0, 64}, {63, 1}, {63, 2}, {10, 31}, {1, 150}, {127, 65}, {32, 96}}) {
+    const RowGroup group = {.num_rows = num_rows, .position = position, .block_table = table};
+    for (Target target : SupportedTargets()) {
+      for (int num_threads : {1, 2}) {
+        const WrittenPool written(layout(), {group}, target, num_threads);
+        PagedKv want(layout(), 8);
+        const int head_dim = layout().head_dim;
+        for (int i = 0; i < num_rows * 3; ++i) {
+          const int at = position + i / 3, head = i % 3;
+          const auto write = [&](auto element) {
+            using T = decltype(element);
+            const auto tile = [&](KvKind kind) {
+              return reinterpret_cast<T*>(want.view().tile(table[at / kBlockSize], 1, kind, head));
+            };
+            KvWriteTokenRef(&written.k[i * head_dim], &written.v[i * head_dim], head_dim,
+                            at % kBlockSize, tile(KvKind::kKey), tile(KvKind::kValue));
+          };
+          layout().dtype == KvDtype::kBf16 ? write(Bf16()) : write(0.0f);
+        }
+        ASSERT_TRUE(Bytes(written.kv) == Bytes(want))
+            << TargetName(target) << ", rows " << position << " + " << num_rows;
+      }
+    }
+  }
+}
+
+TEST_P(KvWrite, TilesAreChannelsByTokensAndTokensByChannels) {
+  const BlockId table[] = {3};
+  const WrittenPool written(layout(), {{.num_rows = 1, .position = 17, .block_table = table}},
+                            Target::kAuto, 1);
+  const bool bf16 = layout().dtype == KvDtype::kBf16;
+  const int head_dim = layout().head_dim;
+  for (int head = 0; head < 3; ++head) {
+    for (int c = 0; c < head_dim; ++c) {
+      const float k = written.k[head * head_dim + c], v = written.v[head * head_dim + c];
+      EXPECT_EQ(written.kv.At(3, 1, KvKind::kKey, head, c * 64 + 17),
+                bf16 ? ToFloat(ToBf16(k)) : k);
+      EXPECT_EQ(written.kv.At(3, 1, KvKind::kValue, head, 17 * head_dim + c),
+                bf16 ? ToFloat(ToBf16(v)) : v);
+    }
+  }
+}
+
+TEST(KvWriteTest, GroupsOfSeveralSequences) {
+  const KvLayout layout = Layout(KvDtype::kBf16, 16);
+  const BlockId a[] = {1, 4}, b[] = {6};
+  const WrittenPool both(layout,
+                         {{.num_rows = 3, .position = 62, .block_table = a},
+                          {},
+                          {.num_rows = 1, .position = 9, .block_table = b}},
+                         Target::kAuto, 2);
+  const auto key = [&](int row) { return ToFloat(ToBf16(both.k[row * 3 * 16])); };
+  EXPECT_EQ(both.kv.At(1, 1, KvKind::kKey, 0, 62), key(0));
+  EXPECT_EQ(both.kv.At(1, 1, KvKind::kKey, 0, 63), key(1));
+  EXPECT_EQ(both.kv.At(4, 1, KvKind::kKey, 0, 0), key(2));
+  EXPECT_EQ(both.kv.At(6, 1, KvKind::kKey, 0, 9), key(3));
+}
+
+TEST(KvWriteTest, RoundsToNearestEvenAndKeepsSpecialValues) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float cases[][2] = {{1.00390625f, 1.0f},    {1.01171875f, 1.015625f},
+                            {-1.00390625f, -1.0f},  {3.39e38f, 3.3895314e38f},
+                            {3.4028235e38f, inf},   {-inf, -inf},
+                            {1e-40f, 9.18355e-41f}, {-0.0f, -0.0f}};
+  for (const auto& [x, want] : cases) {
+    Bf16 key[kBlockSize], value[kBlockSize];
+    KvWriteTokenRef(&x, &x, 1, 5, key, value);
+    EXPECT_EQ(ToFloat(key[5]), want);
+    EXPECT_EQ(ToFloat(value[5]), want);
+    EXPECT_EQ(std::signbit(ToFloat(key[5])), std::signbit(want));
+  }
+  const float nan = std::bit_cast<float>(0x7f800001u);
+  Bf16 key[kBlockSize], value[kBlockSize];
+  KvWriteTokenRef(&nan, &nan, 1, 0, key, value);
+  EXPECT_TRUE(std::isnan(ToFloat(key[0])));
+}
+
+}  // namespace
+}  // namespace lynx::cpu

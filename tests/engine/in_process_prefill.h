@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// RemotePrefill with the prefill engine in the same process. One thread, or any with real engines.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace lynx {
+
+class InProcessPrefill final : public RemotePrefill {
+ public:
+  explicit InProcessPrefill(Engine* engine) : engine_(engine) {}
+
+  std::atomic<bool> usable = true;
+  std::atomic<int> num_started = 0;
+  std::atomic<int> num_landed = 0;
+  std::atomic<int> num_cancelled = 0;
+  absl::Status refuse_with;      // not OK: every attempt is refused with it
+  bool swallow_first_token = false;
+
+  void set_engine(Engine* engine) { engine_ = engine; }
+  bool available() const override { return usable; }
+
+  void Start(const RemotePrefillRequest& request,
+             std::function<void(RemotePrefillEvent)> sink) override {
+    ++num_started;
+    if (!refuse_with.ok()) {
+      RemotePrefillEvent event;
+      event.attempt = request.attempt;
+      event.error = refuse_with;
+      sink(std::move(event));
+      return;
+    }
+    auto call = std::make_shared<Call>();
+    call->sink = std::move(sink);
+    {
+      std::lock_guard lock(mutex_);
+      calls_[request.attempt] = call;
+    }
+    engine_->SubmitPrefill({.request = request, .arrival_ns = 0},
+                           [this, call](RemotePrefillEvent event) {
+                             if (swallow_first_token && event.error.ok()) return;
+                             std::lock_guard lock(call->mutex);
+                             if (call->sink) call->sink(std::move(event));
+                           });
+  }
+  void Cancel(AttemptId attempt) override {
+    ++num_cancelled;
+    if (!Close(attempt)) return;
+    engine_->CancelPrefill(attempt);
+  }
+  void Landed(AttemptId attempt) override {
+    ++num_landed;
+    Close(attempt);
+  }
+
+ private:
+  struct Call {
+    std::mutex mutex;
+    std::function<void(RemotePrefillEvent)> sink;
+  };
+  bool Close(AttemptId attempt) {
+    std::shared_ptr<Call> call;
+    {
+      std::lock_guard lock(mutex_);
+      const auto it = calls_.find(attempt);
+      if (it == calls_.end()) return false;
+      call = it->second;
+      calls_.erase(it);
+    }
+    std::lock_guard lock(call->mutex);
+    call->sink = nullptr;
+    return true;
+  }
+
+  Engine* engine_;
+  std::mutex mutex_;
+  std::map<AttemptId, std::shared_ptr<Call>> calls_;
+};
+
+}  // namespace lynx

@@ -116,7 +116,8 @@ std::vector<float> DecodeVector(const TensorInfo& tensor) {
 
 absl::Status CheckFinite(const TensorInfo& tensor) {
   if (!NotFinite(tensor)) return absl::OkStatus();
-  return FileError(tensor.file, tensor.label, "holds a NaN or an infinity, want finite numbers");
+  return FileError(tensor.file, "tensor " + tensor.label,
+                   "holds a NaN or an infinity, want finite numbers");
 }
 
 }  // namespace lynx

@@ -14,13 +14,14 @@
 namespace lynx {
 
 struct TensorInfo {
-  std::string name;  // Hugging Face names ("model.layers.0.self_attn.q_proj.weight") for both formats
+  std::string
+      name;  // Hugging Face names ("model.layers.0.self_attn.q_proj.weight") for both formats
   WeightType type = WeightType::kF32;
   std::vector<int64_t> shape;  // outermost first: [n, k] or [n]
   const std::byte* data = nullptr;
   size_t bytes = 0;
-  std::string file;        // for messages
-  std::string label;       // the file's own name of it, for messages: "blk.0.attn_q.weight"
+  std::string file;                // for messages
+  std::string label;               // the file's own name of it, for messages: "blk.0.attn_q.weight"
   std::vector<int32_t> row_order;  // not empty: undoes llama GGUF's q/k permutation
 };
 

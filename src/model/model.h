@@ -16,8 +16,8 @@ namespace lynx {
 
 // A ragged batch: rows of several sequences, in row groups.
 struct ForwardBatch {
-  std::span<const TokenId> tokens;      // [rows]
-  std::span<const int32_t> positions;   // [rows]
+  std::span<const TokenId> tokens;     // [rows]
+  std::span<const int32_t> positions;  // [rows]
   std::span<const RowGroup> groups;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
 };
@@ -36,9 +36,9 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual KvLayout kv_layout() const = 0;      // dtype follows the back-end's compute
-  virtual uint64_t hash() const = 0;           // of config and weights, for the handshake
-  virtual size_t weight_bytes() const = 0;     // read by one decode step
+  virtual KvLayout kv_layout() const = 0;   // dtype follows the back-end's compute
+  virtual uint64_t hash() const = 0;        // of config and weights, for the handshake
+  virtual size_t weight_bytes() const = 0;  // read by one decode step
 
   // Writes K and V of every row into the pool and the logits of logit_rows into
   // logits[logit_rows.size(), vocab_size]. after_layer(l) is called when layer l has written all

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small language for model files: temporary directories, GGUF bytes, safetensors.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace lynx {
+
+// Removed with everything in it.
+class TempDirectory {
+ public:
+  TempDirectory() {
+    static int num_made = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            absl::StrCat("lynx_formats_", getpid(), "_", num_made++);
+    std::filesystem::create_directories(path_);
+  }
+  ~TempDirectory() { std::filesystem::remove_all(path_); }
+
+  std::string path() const { return path_; }
+  std::string Write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+template <typename T>
+std::string Raw(T value) {
+  std::string bytes(sizeof(T), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+class GgufBuilder {
+ public:
+  GgufBuilder& U32(const std::string& key, uint32_t v) { return Entry(key, 4, Raw(v)); }
+  GgufBuilder& F32(const std::string& key, float v) { return Entry(key, 6, Raw(v)); }
+  GgufBuilder& Text(const std::string& key, const std::string& v) { return Entry(key, 8, Str(v)); }
+  GgufBuilder& Texts(const std::string& key, const std::vector<std::string>& values) {
+    std::string bytes = Raw<uint32_t>(8) + Raw<uint64_t>(values.size());
+    for (const auto& v : values) bytes += Str(v);
+    return Entry(key, 9, bytes);
+  }
+  // Any type number with the bytes of its value.
+  GgufBuilder& Entry(const std::string& key, uint32_t type, const std::string& bytes) {
+    metadata_[key] = Raw(type) + bytes;
+    return *this;
+  }
+  GgufBuilder& Remove(const std::string& key) {
+    metadata_.erase(key);
+    return *this;
+  }
+  // Innermost dimension first, as in the file. The data is zeros unless given.
+  GgufBuilder& Tensor(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type,
+                      size_t bytes, const std::string& data = "") {
+    std::string info = Str(name) + Raw<uint32_t>(static_cast<uint32_t>(dims.size()));
+    for (uint64_t d : dims) info += Raw(d);
+    infos_.push_back(info + Raw(type) + Raw<uint64_t>(data_.size()));
+    data_ += data.empty() ? std::string(bytes, '\0') : data;
+    data_.resize((data_.size() + 31) / 32 * 32);
+    return *this;
+  }
+  GgufBuilder& F32Tensor(const std::string& name, const std::vector<uint64_t>& dims) {
+    size_t bytes = 4;
+    for (uint64_t d : dims) bytes *= d;
+    return Tensor(name, dims, 0, bytes);
+  }
+
+  std::string Bytes() const {
+    std::string out =
+        "GGUF" + Raw<uint32_t>(3) + Raw<uint64_t>(infos_.size()) + Raw<uint64_t>(metadata_.size());
+    for (const auto& [key, value] : metadata_) out += Str(key) + value;
+    for (const auto& info : infos_) out += info;
+    out.resize((out.size() + 31) / 32 * 32);
+    return out + data_;
+  }
+
+  // A llama of one layer: hidden 8, 2 heads of 4, 1 KV head, 12 inside, 3 tokens, tied.
+  static GgufBuilder TinyLlama() {
+    GgufBuilder b;
+    b.Text("general.architecture", "llama")
+        .U32("llama.block_count", 1)
+        .U32("llama.embedding_length", 8)
+        .U32("llama.feed_forward_length", 12)
+        .U32("llama.attention.head_count", 2)
+        .U32("llama.attention.head_count_kv", 1)
+        .U32("llama.context_length", 64)
+        .Texts("tokenizer.ggml.tokens", {"a", "b", "c"})
+        .U32("tokenizer.ggml.eos_token_id", 2)
+        .F32Tensor("token_embd.weight", {8, 3})
+        .F32Tensor("output_norm.weight", {8})
+        .F32Tensor("blk.0.attn_norm.weight", {8})
+        .F32Tensor("blk.0.ffn_norm.weight", {8})
+        .F32Tensor("blk.0.attn_q.weight", {8, 8})
+        .F32Tensor("blk.0.attn_k.weight", {8, 4})
+        .F32Tensor("blk.0.attn_v.weight", {8, 4})
+        .F32Tensor("blk.0.attn_output.weight", {8, 8})
+        .F32Tensor("blk.0.ffn_gate.weight", {8, 12})
+        .F32Tensor("blk.0.ffn_up.weight", {8, 12})
+        .F32Tensor("blk.0.ffn_down.weight", {12, 8});
+    return b;
+  }
+
+ private:
+  static std::string Str(const std::string& text) { return Raw<uint64_t>(text.size()) + text; }
+
+  std::map<std::string, std::string> metadata_;
+  std::vector<std::string> infos_;
+  std::string data_;
+};
+
+// F32 tensors of zeros.
+inline std::string Safetensors(const std::map<std::string, std::vector<int64_t>>& tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  size_t end = 0;
+  for (const auto& [name, shape] : tensors) {
+    size_t bytes = 4;
+    for (int64_t extent : shape) bytes *= extent;
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
+    end += bytes;
+  }
+  const std::string text = header.dump();
+  return Raw<uint64_t>(text.size()) + text + std::string(end, '\0');
+}
+
+}  // namespace lynx

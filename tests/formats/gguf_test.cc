@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/gguf.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "formats/model_files.h"
+#include "tests/formats/file_builders.h"
+
+namespace lynx {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class GgufTest : public testing::Test {
+ protected:
+  std::string Write(const GgufBuilder& builder) {
+    return directory_.Write("model.gguf", builder.Bytes());
+  }
+  std::unique_ptr<GgufFile> Open(const GgufBuilder& builder) {
+    auto file = GgufFile::Open(Write(builder));
+    EXPECT_TRUE(file.ok()) << file.status();
+    return file.ok() ? *std::move(file) : nullptr;
+  }
+  std::unique_ptr<ModelFiles> OpenModel(const GgufBuilder& builder) {
+    auto files = ModelFiles::Open(Write(builder));
+    EXPECT_TRUE(files.ok()) << files.status();
+    return files.ok() ? *std::move(files) : nullptr;
+  }
+  std::string ErrorOf(const GgufBuilder& builder) {
+    const auto files = ModelFiles::Open(Write(builder));
+    EXPECT_EQ(files.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(files.status().message());
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(GgufTest, EveryKindOfValue) {
+  GgufBuilder builder;
+  builder.Entry("u8", 0, Raw<uint8_t>(200)).Entry("i8", 1, Raw<int8_t>(-3));
+  builder.Entry("u16", 2, Raw<uint16_t>(60000)).Entry("i16", 3, Raw<int16_t>(-300));
+  builder.U32("u32", 4000000000u).Entry("i32", 5, Raw<int32_t>(-70000)).F32("f32", 0.5f);
+  builder.Entry("bool", 7, Raw<uint8_t>(1)).Text("text", "hé");
+  builder.Entry("u64", 10, Raw<uint64_t>(~uint64_t{0})).Entry("i64", 11, Raw<int64_t>(-5));
+  builder.Entry("f64", 12, Raw(0.1)).Texts("texts", {"a", ""});
+  builder.Entry("ints", 9,
+                Raw<uint32_t>(5) + Raw<uint64_t>(2) + Raw<int32_t>(-1) + Raw<int32_t>(7));
+  const auto file = Open(builder);
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(file->Int("u8", 0, 255).value(), 200);
+  EXPECT_EQ(file->Int("i8", -9, 9).value(), -3);
+  EXPECT_EQ(file->Int("u16", 0, 65535).value(), 60000);
+  EXPECT_EQ(file->Int("i16", -999, 0).value(), -300);
+  EXPECT_EQ(file->Int("u32", 0, int64_t{1} << 40).value(), 4000000000);
+  EXPECT_EQ(file->Int("i32", -99999, 0).value(), -70000);
+  EXPECT_EQ(file->Int("i64", -9, 9).value(), -5);
+  EXPECT_EQ(file->Float("f32").value(), 0.5);
+  EXPECT_EQ(file->Float("f64").value(), 0.1);
+  EXPECT_EQ(file->String("text").value(), "hé");
+  EXPECT_TRUE(std::get<bool>(file->Find("bool")->value));
+  EXPECT_THAT(*file->Strings("texts").value(), ElementsAre("a", ""));
+  EXPECT_THAT(*file->Ints("ints").value(), ElementsAre(-1, 7));
+  EXPECT_EQ(file->Find("absent"), nullptr);
+
+  EXPECT_THAT(std::string(file->Int("u64", 0, 9).status().message()),
+              HasSubstr("model.gguf: u64: 18446744073709551615 is not in 0..9"));
+  EXPECT_THAT(std::string(file->String("u8").status().message()),
+              HasSubstr("u8: is an integer, want a string"));
+  EXPECT_THAT(std::string(file->Strings("absent").status().message()), HasSubstr("missing"));
+}
+
+TEST_F(GgufTest, MapsNamesShapesAndTheQkPermutation) {
+  const auto files = OpenModel(GgufBuilder::TinyLlama());
+  ASSERT_NE(files, nullptr);
+  EXPECT_EQ(files->format(), "GGUF v3");
+  EXPECT_TRUE(files->config().tie_word_embeddings);
+  EXPECT_THAT(files->config().eos_ids, ElementsAre(2));
+  const TensorInfo* q = files->Find("model.layers.0.self_attn.q_proj.weight");
+  ASSERT_NE(q, nullptr);
+  EXPECT_EQ(q->label, "blk.0.attn_q.weight");
+  // Head by head: the first half's rows lie at even places, the second half's at odd ones.
+  EXPECT_THAT(q->row_order, ElementsAre(0, 2, 1, 3, 4, 6, 5, 7));
+  EXPECT_THAT(files->Find("model.layers.0.self_attn.k_proj.weight")->row_order,
+              ElementsAre(0, 2, 1, 3));
+  EXPECT_TRUE(files->Find("model.layers.0.self_attn.v_proj.weight")->row_order.empty());
+  EXPECT_THAT(files->Find("model.layers.0.mlp.down_proj.weight")->shape, ElementsAre(8, 12));
+  EXPECT_EQ(files->Find("lm_head.weight"), nullptr);
+}
+
+TEST_F(GgufTest, RopeScalingAndEndIds) {
+  auto builder = GgufBuilder::TinyLlama();
+  builder.Text("llama.rope.scaling.type", "yarn")
+      .F32("llama.rope.scaling.factor", 4)
+      .F32("llama.rope.scaling.attn_factor", 2)
+      .U32("llama.rope.scaling.original_context_length", 32)
+      .U32("tokenizer.ggml.eot_token_id", 1)
+      .U32("tokenizer.ggml.eom_token_id", 2);
+  auto files = OpenModel(builder);
+  ASSERT_NE(files, nullptr);
+  EXPECT_EQ(files->config().rope.scaling, RopeScaling::kYarn);
+  EXPECT_NEAR(files->config().rope.attention_factor, 2 * (0.1 * std::log(4.0) + 1), 1e-12);
+  EXPECT_EQ(files->config().max_model_len, 128);
+  EXPECT_THAT(files->config().eos_ids, ElementsAre(2, 1));
+
+  files = OpenModel(GgufBuilder::TinyLlama().F32("llama.rope.scale_linear", 8));
+  ASSERT_NE(files, nullptr);
+  EXPECT_EQ(files->config().rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(files->config().rope.factor, 8);
+
+  EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().Text("llama.rope.scaling.type", "longrope")),
+              HasSubstr("llama.rope.scaling.type: longrope is not supported"));
+}
+
+TEST_F(GgufTest, OptionalBiasesAndAWindowAreRead) {
+  auto builder = GgufBuilder::TinyLlama();
+  builder.F32Tensor("blk.0.attn_q.bias", {8}).U32("llama.attention.sliding_window", 16);
+  const auto files = OpenModel(builder);
+  ASSERT_NE(files, nullptr);
+  EXPECT_EQ(files->Find("model.layers.0.self_attn.q_proj.bias")->row_order.size(), 8u);
+  EXPECT_EQ(files->config().sliding_window, 16);
+}
+
+TEST_F(GgufTest, NamesFileTensorAndTypeOfWhatItDoesNotRead) {
+  auto builder = GgufBuilder::TinyLlama();
+  builder.Tensor("blk.0.extra.weight", {256}, 10, 84);
+  EXPECT_THAT(ErrorOf(builder),
+              HasSubstr("model.gguf: tensor blk.0.extra.weight: type 10 (Q2_K) is not supported"));
+  EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().U32("llama.rope.dimension_count", 2)),
+              HasSubstr("llama.rope.dimension_count: 2 differs"));
+  EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().Text("general.architecture", "a\nb")),
+              AllOf(HasSubstr("a\\nb"), testing::Not(HasSubstr("\n"))));
+}
+
+TEST_F(GgufTest, NoSuchFileAndNotAFile) {
+  EXPECT_THAT(std::string(ModelFiles::Open("/nowhere/x.gguf").status().message()),
+              HasSubstr("/nowhere/x.gguf: no such file"));
+  EXPECT_THAT(std::string(GgufFile::Open(directory_.path()).status().message()),
+              HasSubstr("not a regular file"));
+}
+
+// Bytes flipped, cut or repeated anywhere: an answer or an error, never a crash.
+TEST_F(GgufTest, SurvivesMutations) {
+  const std::string valid = GgufBuilder::TinyLlama().Bytes();
+  std::mt19937 random(7);
+  for (int round = 0; round < 400; ++round) {
+    std::string bytes = valid;
+    for (unsigned flips = 1 + random() % 3; flips > 0; --flips) {
+      const size_t at = random() % 1100;  // header, metadata and tensor infos
+      bytes[at] = static_cast<char>(random() % 2 == 0 ? 0xff : random());
+    }
+    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+    const auto files = ModelFiles::Open(directory_.Write("mutant.gguf", bytes));
+    if (files.ok()) continue;
+    EXPECT_EQ(files.status().message().find('\n'), absl::string_view::npos);
+  }
+}
+
+}  // namespace
+}  // namespace lynx

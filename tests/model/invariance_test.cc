@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The logits of a sequence are the same bits whatever the chunking, the company in the batch, the
+// number of threads and the instruction set.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "model/model.h"
+#include "tests/model/sequence_runner.h"
+
+namespace lynx {
+namespace {
+
+using cpu::CpuBackend;
+using cpu::Target;
+
+constexpr int kNumTokens = 300;  // four full blocks and a partial one
+constexpr int kMaxRows = 512;
+
+struct InvarianceCase {
+  std::string name;
+  std::string path;
+  Compute compute = Compute::kFast;
+};
+
+std::vector<InvarianceCase> Cases() {
+  const std::string own = LYNX_SOURCE_DIR "/tests/data/tiny_models/";
+  const std::string shared = LYNX_SHARED_DIR "/reference/tiny_models/";
+  std::vector<InvarianceCase> cases;
+  for (Compute compute : {Compute::kFast, Compute::kF32}) {
+    const std::string suffix = compute == Compute::kFast ? "_fast" : "_f32";
+    cases.push_back({"qwen3_bf16" + suffix, own + "qwen3-qknorm", compute});
+    cases.push_back(
+        {"llama_q4_1" + suffix, own + "llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf", compute});
+    cases.push_back({"mistral_window_bf16" + suffix, shared + "mistral-sliding-16", compute});
+    cases.push_back({"qwen2_bias_q8_0" + suffix,
+                     shared + "qwen2-bias-outliers/gguf/qwen2-bias-outliers.Q8_0.gguf", compute});
+  }
+  std::erase_if(cases, [](const auto& c) { return !std::filesystem::exists(c.path); });
+  return cases;
+}
+
+std::vector<TokenId> RandomTokens(int n, int vocab_size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(n);
+  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % vocab_size);
+  return tokens;
+}
+
+class InvarianceTest : public testing::TestWithParam<InvarianceCase> {
+ protected:
+  // Null when this processor lacks the target.
+  std::unique_ptr<SequenceRunner> Load(Target target, int num_threads) {
+    runner_.reset();
+    model_.reset();
+    backend_ = CpuBackend::Create(
+        {.compute = GetParam().compute, .num_threads = num_threads, .target = target});
+    if (backend_ == nullptr) return nullptr;
+    auto model = Model::Load(GetParam().path, *backend_, kMaxRows);
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return nullptr;
+    model_ = *std::move(model);
+    return std::make_unique<SequenceRunner>(*model_, 64);
+  }
+
+  static std::vector<float> Alone(SequenceRunner& runner, int chunk) {
+    runner.FreeAll();
+    TestSequence sequence = runner.NewSequence(kNumTokens);
+    return runner.Feed(sequence, RandomTokens(kNumTokens, runner.vocab_size(), 1), chunk,
+                       SequenceRunner::Rows::kAll);
+  }
+
+  // The same sequence, 64 tokens at a time, between two strangers that move by 7 and by 1.
+  static std::vector<float> InCompany(SequenceRunner& runner) {
+    runner.FreeAll();
+    const int vocab_size = runner.vocab_size();
+    const auto tokens = RandomTokens(kNumTokens, vocab_size, 1);
+    const auto before = RandomTokens(kNumTokens, vocab_size, 2);
+    const auto after = RandomTokens(kNumTokens, vocab_size, 3);
+    TestSequence ours = runner.NewSequence(kNumTokens);
+    TestSequence first = runner.NewSequence(kNumTokens);
+    TestSequence last = runner.NewSequence(kNumTokens);
+    std::vector<float> logits;
+    for (int at = 0; at < kNumTokens; at += 64) {
+      const size_t n = std::min(64, kNumTokens - at);
+      const SequenceRunner::Part parts[] = {{&first, std::span(before).subspan(first.length, 7)},
+                                            {&ours, std::span(tokens).subspan(at, n)},
+                                            {&last, std::span(after).subspan(last.length, 1)}};
+      const auto rows = runner.Step(parts, SequenceRunner::Rows::kAll);
+      const auto begin = rows.begin() + 7 * vocab_size;
+      logits.insert(logits.end(), begin, begin + static_cast<std::ptrdiff_t>(n) * vocab_size);
+    }
+    return logits;
+  }
+
+  static void ExpectSameBits(const std::vector<float>& want, const std::vector<float>& got) {
+    ASSERT_EQ(want.size(), got.size());
+    size_t num_different = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      num_different += std::memcmp(&want[i], &got[i], sizeof(float)) != 0;
+    }
+    EXPECT_EQ(num_different, 0u) << "of " << want.size();
+  }
+
+  std::unique_ptr<CpuBackend> backend_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<SequenceRunner> runner_;
+};
+
+TEST_P(InvarianceTest, SameBits) {
+  runner_ = Load(Target::kScalar, 1);
+  ASSERT_NE(runner_, nullptr);
+  const std::vector<float> want = Alone(*runner_, kMaxRows);
+  for (Target target : {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni}) {
+    for (int num_threads : {1, 2}) {
+      runner_ = Load(target, num_threads);
+      if (runner_ == nullptr) continue;
+      SCOPED_TRACE(absl::StrCat(backend_->target(), ", ", num_threads, " threads"));
+      for (int chunk : {1, 7, 64, kMaxRows}) {
+        SCOPED_TRACE(absl::StrCat("chunks of ", chunk));
+        ExpectSameBits(want, Alone(*runner_, chunk));
+      }
+      SCOPED_TRACE("in company");
+      ExpectSameBits(want, InCompany(*runner_));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace lynx

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/dequantize.h"
 #include "kernels/cpu/plane_page.h"
 
 namespace lynx::cpu {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <bit>
-#include <cmath>
 
+#include "kernels/cpu/dequantize.h"
 #include "kernels/cpu/plane_page.h"
 
 namespace lynx::cpu {
@@ -22,14 +22,6 @@ uint16_t HalfAway(float x) {
 }
 
 }  // namespace
-
-float HalfToFloat(uint16_t h) {
-  const uint32_t exponent = (h >> 10) & 31, mantissa = h & 1023;
-  const float magnitude =
-      exponent == 0 ? static_cast<float>(mantissa) * 0x1p-24f
-                    : std::bit_cast<float>(((exponent + 127 - 15) << 23) | (mantissa << 13));
-  return (h & 0x8000) != 0 ? -magnitude : magnitude;
-}
 
 uint16_t HalfBelow(float x) { return x < 0 ? 0x8000 | HalfAway(-x) : HalfTruncate(x); }
 

@@ -15,8 +15,6 @@ const PlaneBlockKernels& PlaneBlockKernelsFor(Target target);
 void EncodePlanes(const PlaneBlockKernels& kernels, const PlaneEncodeParams& params);
 void DecodePlanes(const PlaneBlockKernels& kernels, const PlaneDecodeParams& params);
 
-// FP16 as a float; h is finite.
-float HalfToFloat(uint16_t h);
 // The largest FP16 value not above x, the smallest not below it. |x| <= 65504.
 uint16_t HalfBelow(float x);
 uint16_t HalfAbove(float x);

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// Services and clients against each other over loopback, with a scripted engine behind them.
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "rpc/cluster_client.h"
+#include "rpc/convert.h"
+#include "rpc/daemon_info.h"
+#include "rpc/daemon_server.h"
+#include "rpc/prefill_client.h"
+
+namespace lynx {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+constexpr int kVocab = 100;
+constexpr auto kPatience = std::chrono::seconds(20);
+
+// Records what it is asked and answers when the test says so.
+class ScriptedEngine final : public Engine {
+ public:
+  void Submit(Request request, OutputSink sink) override {
+    std::lock_guard lock(mutex_);
+    requests_.push_back(std::move(request));
+    sinks_.push_back(std::move(sink));
+    changed_.notify_all();
+  }
+  void SubmitPrefill(PrefillJob job, PrefillSink sink) override {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    prefill_sinks_.push_back(std::move(sink));
+    changed_.notify_all();
+  }
+  void Cancel(std::string id) override {
+    OutputSink sink;
+    {
+      std::lock_guard lock(mutex_);
+      cancelled_.push_back(id);
+      sink = sinks_.back();
+      changed_.notify_all();
+    }
+    EngineOutput output;
+    output.finish_reason = FinishReason::kAbort;
+    sink(output);
+  }
+  void CancelPrefill(AttemptId attempt) override {
+    std::lock_guard lock(mutex_);
+    cancelled_prefills_.push_back(attempt);
+    changed_.notify_all();
+  }
+  EngineStats stats() const override {
+    EngineStats stats;
+    stats.blocks_free = 42;
+    return stats;
+  }
+  bool Step() override { return false; }
+  void Run() override {}
+  void Stop(bool) override {}
+
+  template <typename Predicate>
+  bool WaitUntil(Predicate&& predicate) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, predicate);
+  }
+  Request request(size_t i) {
+    WaitUntil([&] { return requests_.size() > i; });
+    std::lock_guard lock(mutex_);
+    return requests_.at(i);
+  }
+  void Emit(size_t i, EngineOutput output) {
+    WaitUntil([&] { return sinks_.size() > i; });
+    sinks_.at(i)(std::move(output));
+  }
+  PrefillJob job(size_t i) {
+    WaitUntil([&] { return jobs_.size() > i; });
+    std::lock_guard lock(mutex_);
+    return jobs_.at(i);
+  }
+  void EmitPrefill(size_t i, RemotePrefillEvent event) { prefill_sinks_.at(i)(std::move(event)); }
+  size_t num_requests() {
+    std::lock_guard lock(mutex_);
+    return requests_.size();
+  }
+
+  std::vector<std::string> cancelled_;
+  std::vector<AttemptId> cancelled_prefills_;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Request> requests_;
+  std::deque<OutputSink> sinks_;
+  std::vector<PrefillJob> jobs_;
+  std::deque<PrefillSink> prefill_sinks_;
+};
+
+v1::DaemonInfo ReadyInfo(const std::string& name) {
+  v1::DaemonInfo info;
+  info.set_name(name);
+  info.set_ready(true);
+  info.set_epoch(7);
+  info.set_protocol_version(kProtocolVersion);
+  info.set_codec("planes");
+  info.set_num_layers(2);
+  return info;
+}
+
+struct Daemon {
+  explicit Daemon(v1::DaemonInfo info) {
+    for (int port = 21000 + getpid() % 20000; server == nullptr; ++port) {
+      address = absl::StrCat("127.0.0.1:", port);
+      auto created = DaemonServer::Create(address, 30, [info] { return info; });
+      if (created.ok()) server = *std::move(created);
+    }
+    server->Serve(&engine, kVocab);
+  }
+  ScriptedEngine engine;
+  std::string address;
+  std::unique_ptr<DaemonServer> server;
+};
+
+// Collects what a sink is given.
+template <typename T>
+class Mailbox {
+ public:
+  std::function<void(T)> sink() {
+    return [this](T value) {
+      std::lock_guard lock(mutex_);
+      values_.push_back(std::move(value));
+      changed_.notify_all();
+    };
+  }
+  T Next() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kPatience, [&] { return !values_.empty(); }));
+    if (values_.empty()) return T{};
+    T value = std::move(values_.front());
+    values_.pop_front();
+    return value;
+  }
+  bool empty() {
+    std::lock_guard lock(mutex_);
+    return values_.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<T> values_;
+};
+
+template <typename Predicate>
+bool Eventually(Predicate&& predicate) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!predicate()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+EngineOutput Tokens(std::vector<TokenId> ids, FinishReason reason = FinishReason::kNone) {
+  EngineOutput output;
+  for (TokenId id : ids) output.tokens.push_back({.id = id});
+  output.finish_reason = reason;
+  return output;
+}
+
+std::vector<TokenId> IdsOf(const EngineOutput& output) {
+  std::vector<TokenId> ids;
+  for (const auto& token : output.tokens) ids.push_back(token.id);
+  return ids;
+}
+
+Request MakeRequest(const std::string& id) {
+  Request request;
+  request.id = id;
+  request.prompt_ids = {1, 2, 3};
+  return request;
+}
+
+TEST(Convert, RequestSurvivesTheWire) {
+  Request request = MakeRequest("r");
+  request.emitted_ids = {9};
+  request.sampling.temperature = 0.25f;
+  request.sampling.seed = ~uint64_t{0};
+  request.sampling.logit_bias = {{5, -100.0f}};
+  request.sampling.num_logprobs = -1;
+  request.sampling.num_prompt_logprobs = 3;
+  request.cache_salt = "salt";
+  const auto back = FromProto(ToProto(request), kVocab);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ToProto(*back).SerializeAsString(), ToProto(request).SerializeAsString());
+  EXPECT_EQ(back->sampling.num_logprobs, -1);
+  EXPECT_EQ(back->sampling.seed, ~uint64_t{0});
+}
+
+TEST(Convert, RefusesIdsOutsideTheVocabulary) {
+  Request request = MakeRequest("r");
+  request.prompt_ids.push_back(kVocab);
+  EXPECT_THAT(std::string(FromProto(ToProto(request), kVocab).status().message()),
+              HasSubstr("prompt_ids: token id 100 is not in 0..99"));
+  request = MakeRequest("r");
+  request.sampling.stop_token_ids = {-1};
+  EXPECT_FALSE(FromProto(ToProto(request), kVocab).ok());
+}
+
+TEST(Convert, TimelineBecomesRelativeToArrival) {
+  EngineOutput output = Tokens({4}, FinishReason::kStop);
+  output.timeline.Mark(Event::kArrived, 1000);
+  output.timeline.Mark(Event::kFirstToken, 1500);
+  output.timeline.token_ns = {1500};
+  const EngineOutput back = FromProto(ToProto(output));
+  EXPECT_EQ(back.timeline.at(Event::kFirstToken) - back.timeline.at(Event::kArrived), 500);
+  EXPECT_EQ(back.timeline.at(Event::kFirstDraft), 0);
+  EXPECT_EQ(back.finish_reason, FinishReason::kStop);
+}
+
+TEST(Generate, StreamsOutputsInOrder) {
+  Daemon decode(ReadyInfo("decode0"));
+  const auto client = ClusterClient::Create({.decode_addresses = {decode.address}});
+  ASSERT_TRUE(Eventually([&] { return client->ready(); }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  decode.engine.Emit(0, Tokens({5}));
+  decode.engine.Emit(0, Tokens({6, 7}));
+  decode.engine.Emit(0, Tokens({8}, FinishReason::kLength));
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(5));
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(6, 7));
+  const EngineOutput last = box.Next();
+  EXPECT_THAT(IdsOf(last), ElementsAre(8));
+  EXPECT_EQ(last.finish_reason, FinishReason::kLength);
+  EXPECT_TRUE(Eventually([&] { return client->daemons()[0].stats.blocks_free == 42; }));
+}
+
+TEST(Generate, DestroyingTheHandleCancels) {
+  Daemon decode(ReadyInfo("decode0"));
+  const auto client = ClusterClient::Create({.decode_addresses = {decode.address}});
+  ASSERT_TRUE(Eventually([&] { return client->ready(); }));
+  Mailbox<EngineOutput> box;
+  auto generation = client->Generate(MakeRequest("a"), box.sink());
+  decode.engine.request(0);
+  generation.reset();
+  EXPECT_TRUE(decode.engine.WaitUntil([&] { return !decode.engine.cancelled_.empty(); }));
+  EXPECT_THAT(decode.engine.cancelled_, ElementsAre("a"));
+  EXPECT_TRUE(box.empty());
+}
+
+TEST(Generate, GoesOnElsewhereWithWhatWasEmitted) {
+  auto first = std::make_unique<Daemon>(ReadyInfo("decode0"));
+  Daemon second(ReadyInfo("decode1"));
+  const auto client =
+      ClusterClient::Create({.decode_addresses = {first->address, second.address}});
+  ASSERT_TRUE(Eventually([&] {
+    const auto daemons = client->daemons();
+    return daemons[0].healthy && daemons[1].healthy;
+  }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  const bool on_first = first->engine.WaitUntil([&] { return true; }) &&
+                        Eventually([&] { return first->engine.num_requests() +
+                                                    second.engine.num_requests() == 1; }) &&
+                        first->engine.num_requests() == 1;
+  ASSERT_TRUE(on_first);
+  first->engine.Emit(0, Tokens({5, 6}));
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(5, 6));
+  first->server.reset();  // cancels the call after its grace
+  const Request again = second.engine.request(0);
+  EXPECT_THAT(again.emitted_ids, ElementsAre(5, 6));
+  EXPECT_EQ(again.prompt_ids, MakeRequest("a").prompt_ids);
+  second.engine.Emit(0, Tokens({7}, FinishReason::kStop));
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(7));
+}
+
+TEST(Generate, WithoutADaemonIsUnavailable) {
+  const auto client = ClusterClient::Create({.decode_addresses = {"127.0.0.1:1"}});
+  EXPECT_FALSE(client->ready());
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  EXPECT_EQ(box.Next().error.code(), absl::StatusCode::kUnavailable);
+}
+
+RemotePrefillRequest MakePrefill(uint64_t id) {
+  RemotePrefillRequest request;
+  request.attempt = {id, id};
+  request.request_id = "r";
+  request.prompt_ids = {1, 2, 3};
+  return request;
+}
+
+TEST(Prefill, FirstTokenComesUpAndLandedClosesTheCall) {
+  Daemon prefill(ReadyInfo("prefill0"));
+  const auto client = PrefillClient::Create({prefill.address}, ReadyInfo("decode0"));
+  ASSERT_TRUE(Eventually([&] { return client->available(); })) << client->unavailable_reason();
+  Mailbox<RemotePrefillEvent> box;
+  client->Start(MakePrefill(1), box.sink());
+  EXPECT_EQ(prefill.engine.job(0).request.attempt, (AttemptId{1, 1}));
+  RemotePrefillEvent event;
+  event.first_token = TokenOutput{.id = 9, .logprob = -0.5f};
+  event.num_cached_tokens = 64;
+  prefill.engine.EmitPrefill(0, event);
+  const RemotePrefillEvent got = box.Next();
+  ASSERT_TRUE(got.first_token.has_value());
+  EXPECT_EQ(got.first_token->id, 9);
+  EXPECT_EQ(got.num_cached_tokens, 64);
+  client->Landed({1, 1});
+  client->Start(MakePrefill(2), box.sink());
+  prefill.engine.job(1);
+  EXPECT_TRUE(prefill.engine.cancelled_prefills_.empty());
+  EXPECT_TRUE(box.empty());
+}
+
+TEST(Prefill, CancelReachesThePrefillDaemon) {
+  Daemon prefill(ReadyInfo("prefill0"));
+  const auto client = PrefillClient::Create({prefill.address}, ReadyInfo("decode0"));
+  ASSERT_TRUE(Eventually([&] { return client->available(); }));
+  Mailbox<RemotePrefillEvent> box;
+  client->Start(MakePrefill(3), box.sink());
+  prefill.engine.job(0);
+  client->Cancel({3, 3});
+  EXPECT_TRUE(
+      prefill.engine.WaitUntil([&] { return !prefill.engine.cancelled_prefills_.empty(); }));
+  EXPECT_TRUE(box.empty());
+}
+
+TEST(Prefill, LostDaemonIsAnError) {
+  auto prefill = std::make_unique<Daemon>(ReadyInfo("prefill0"));
+  const auto client = PrefillClient::Create({prefill->address}, ReadyInfo("decode0"));
+  ASSERT_TRUE(Eventually([&] { return client->available(); }));
+  Mailbox<RemotePrefillEvent> box;
+  client->Start(MakePrefill(4), box.sink());
+  prefill->engine.job(0);
+  prefill->server.reset();
+  EXPECT_FALSE(box.Next().error.ok());
+  EXPECT_TRUE(Eventually([&] { return !client->available(); }));
+}
+
+TEST(Handshake, NamesTheFieldAndBothValues) {
+  const v1::DaemonInfo here = ReadyInfo("decode0");
+  v1::DaemonInfo there = ReadyInfo("prefill0");
+  EXPECT_EQ(Disagreement(here, there), "");
+  there.set_num_layers(3);
+  EXPECT_EQ(Disagreement(here, there), "num_layers: 2 in decode0, 3 in prefill0");
+  there = ReadyInfo("prefill0");
+  there.set_model_hash(1);
+  EXPECT_THAT(Disagreement(here, there), HasSubstr("model_hash: 0x0000000000000000 in decode0"));
+}
+
+TEST(Handshake, ADaemonThatDisagreesIsNotUsed) {
+  v1::DaemonInfo other = ReadyInfo("prefill0");
+  other.set_codec("int8");
+  Daemon prefill(other);
+  const auto client = PrefillClient::Create({prefill.address}, ReadyInfo("decode0"));
+  EXPECT_TRUE(Eventually([&] {
+    return client->unavailable_reason().find("codec: planes in decode0, int8 in prefill0") !=
+           std::string::npos;
+  }));
+  EXPECT_FALSE(client->available());
+}
+
+}  // namespace
+}  // namespace lynx

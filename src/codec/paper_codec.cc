@@ -19,7 +19,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "codec/codecs.h"
 #include "codec/tile_access.h"
@@ -38,8 +37,12 @@ class Companding {
  public:
   Companding() {
     for (int i = 0; i <= kMaxMagnitude; ++i) threshold_[i] = static_cast<float>(Inverse(i - 0.5));
-    for (int i = kMinMagnitude; i <= kMaxMagnitude; ++i) {
-      value_[i - kMinMagnitude] = static_cast<float>(Inverse(i));
+    for (int anchor = 0; anchor < 16; ++anchor) {
+      const int bin = anchor & 7;
+      anchor_value_[anchor] = Signed(anchor, bin == 0 ? kZeroBinCentre : 16 * bin);
+      for (int residual = 0; residual < 16; ++residual) {
+        value_[anchor + 16 * residual] = Signed(anchor, 16 * bin - residual + 8);
+      }
     }
     for (int i = 0, magnitude = 0; i < kBuckets; ++i) {
       const float y = static_cast<float>(i) / kBuckets;
@@ -54,18 +57,24 @@ class Companding {
     while (i < kMaxMagnitude && threshold_[i + 1] <= y) ++i;
     return i;
   }
-  // |y| of I. The residuals that no encoder writes reach down to -7.
-  float Value(int magnitude) const { return value_[magnitude - kMinMagnitude]; }
+  // y of anchor nibble + 16 x residual nibble.
+  float Value(int code) const { return value_[code]; }
+  // y of an anchor nibble alone.
+  float AnchorValue(int nibble) const { return anchor_value_[nibble]; }
 
  private:
-  static constexpr int kMinMagnitude = -7;
   static constexpr int kBuckets = 512;
   static double Inverse(double magnitude) {
     return std::expm1(magnitude / kMaxMagnitude * std::log1p(kAlpha)) / kAlpha;
   }
+  static float Signed(int anchor, int magnitude) {
+    const auto y = static_cast<float>(Inverse(magnitude));
+    return (anchor & 8) != 0 ? -y : y;
+  }
 
   std::array<float, kMaxMagnitude + 1> threshold_;  // the smallest y with that I
-  std::array<float, kMaxMagnitude - kMinMagnitude + 1> value_;
+  std::array<float, 256> value_;
+  std::array<float, 16> anchor_value_;
   std::array<uint8_t, kBuckets> bucket_;
 };
 
@@ -110,11 +119,6 @@ void OrNibble(std::byte* codes, int head_dim, int c, int t, int nibble) {
 int GetNibble(const std::byte* codes, int head_dim, int c, int t) {
   return std::to_integer<int>(codes[(static_cast<size_t>(t) * head_dim + c) / 2] >> (c % 2 * 4)) &
          15;
-}
-
-float ToFloatClamped(double x) {
-  constexpr double kMax = std::numeric_limits<float>::max();
-  return static_cast<float>(std::clamp(x, -kMax, kMax));
 }
 
 class PaperCodec final : public Codec {
@@ -175,12 +179,13 @@ void PaperCodec::EncodeChannel(const PageShape& shape, const PageTiles& tiles, i
   const auto [least, greatest] = std::minmax_element(x, x + shape.num_tokens);
   // In double, because hi - lo of BF16 may exceed the largest float.
   const double lo = *least, range = double{*greatest} - lo;
+  const double per_range = range > 0 ? 1 / range : 0.0;
   Channel channel{ToBf16(*least), ToBf16(*greatest), {}, {}};
   for (int i = 0; i < layout.num_chunks; ++i) {
     const int begin = i * kChunk, end = std::min(begin + kChunk, shape.num_tokens);
     double u[kChunk], sum = 0, largest = 0;
     for (int t = begin; t < end; ++t) {
-      u[t - begin] = range > 0 ? (x[t] - lo) / range : 0.0;
+      u[t - begin] = (x[t] - lo) * per_range;
       sum += u[t - begin];
     }
     channel.mean[i] = static_cast<uint8_t>(std::floor(sum / (end - begin) * 255 + 0.5));
@@ -205,13 +210,18 @@ bool PaperCodec::DecodeChannel(const PageShape& shape, const MutablePageTiles& t
   const Channel channel = GetChannel(layout, c, anchor);
   const double lo = ToFloat(channel.lo), range = ToFloat(channel.hi) - lo;
   if (!std::isfinite(range) || range < 0) return false;
-  for (int t = 0; t < shape.num_tokens; ++t) {
-    const int code = GetNibble(anchor + layout.codes(), shape.head_dim, c, t), bin = code & 7;
-    int magnitude = bin == 0 ? kZeroBinCentre : 16 * bin;
-    if (residual != nullptr) magnitude = 16 * bin - GetNibble(residual, shape.head_dim, c, t) + 8;
-    const float y = std::copysign(companding_.Value(magnitude), (code & 8) != 0 ? -1.0f : 1.0f);
-    const double mean = channel.mean[t / kChunk] / 255.0, scale = channel.scale[t / kChunk] / 255.0;
-    At(shape, tiles, c, t) = FiniteBf16(ToFloatClamped((y * scale + mean) * range + lo));
+  for (int i = 0; i < layout.num_chunks; ++i) {
+    // x = y a + b in double, because hi - lo may exceed the largest float.
+    const double a = channel.scale[i] / 255.0 * range, b = channel.mean[i] / 255.0 * range + lo;
+    const int end = std::min((i + 1) * kChunk, shape.num_tokens);
+    for (int t = i * kChunk; t < end; ++t) {
+      const int nibble = GetNibble(anchor + layout.codes(), shape.head_dim, c, t);
+      const float y =
+          residual == nullptr
+              ? companding_.AnchorValue(nibble)
+              : companding_.Value(nibble + 16 * GetNibble(residual, shape.head_dim, c, t));
+      At(shape, tiles, c, t) = FiniteBf16(y * a + b);
+    }
   }
   return true;
 }

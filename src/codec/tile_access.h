@@ -2,6 +2,8 @@
 // Element access for the codecs that work token by token.
 #pragma once
 
+#include <algorithm>
+
 #include "lynx/codec.h"
 
 namespace lynx {
@@ -31,8 +33,11 @@ inline float FiniteFloat(Bf16 v) {
   return ToFloat(Bf16{static_cast<uint16_t>(v.bits - 1)});
 }
 
-// Rounds to BF16; what would be NaN or Inf becomes finite in the same way.
-inline Bf16 FiniteBf16(float f) { return ToBf16(FiniteFloat(ToBf16(f))); }
+// Rounds a number, however large, to a finite BF16 value.
+inline Bf16 FiniteBf16(double x) {
+  constexpr double kMax = 0x1.fep127;  // the largest finite BF16 value
+  return ToBf16(static_cast<float>(std::clamp(x, -kMax, kMax)));
+}
 
 // Sets every slot of the page to +0.
 void ClearPage(const PageShape& shape, const MutablePageTiles& tiles);

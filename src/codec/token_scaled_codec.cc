@@ -11,12 +11,14 @@
 
 #include "codec/codecs.h"
 #include "codec/tile_access.h"
+#include "lynx/plane_format.h"
 
 namespace lynx {
 namespace {
 
 constexpr int kWholeHead = INT16_MAX;  // one group, whatever the head_dim
 constexpr int kInt4Group = 64;
+constexpr int kNibbleBias = 8;
 
 class TokenScaledCodec final : public Codec {
  public:
@@ -33,11 +35,12 @@ class TokenScaledCodec final : public Codec {
 
   void Encode(const PageShape& shape, const PageTiles& tiles,
               std::span<std::vector<std::byte>> planes) const override {
+    LYNX_CHECK(shape.head_dim <= kMaxHeadDim);
     const size_t begin = planes[0].size();
     planes[0].resize(begin + MaxPlaneBytes(shape, 0));
     std::byte* out = planes[0].data() + begin;
     for (int t = 0; t < shape.num_tokens; ++t, out += TokenBytes(shape)) {
-      for (int g = 0; g < NumGroups(shape); ++g) EncodeGroup(shape, tiles, t, g, out);
+      EncodeToken(shape, tiles, t, out);
     }
   }
 
@@ -51,7 +54,7 @@ class TokenScaledCodec final : public Codec {
     }
     const std::byte* in = planes[0].data();
     for (int t = 0; t < shape.num_tokens && ok; ++t, in += TokenBytes(shape)) {
-      for (int g = 0; g < NumGroups(shape); ++g) ok = DecodeGroup(shape, tiles, t, g, in) && ok;
+      ok = DecodeToken(shape, tiles, t, in);
     }
     if (ok) return absl::OkStatus();
     ClearPage(shape, tiles);
@@ -64,51 +67,60 @@ class TokenScaledCodec final : public Codec {
   size_t TokenBytes(const PageShape& shape) const {
     return NumGroups(shape) * sizeof(uint16_t) + static_cast<size_t>(shape.head_dim) * bits_ / 8;
   }
-  int max_code() const { return (1 << (bits_ - 1)) - 1; }
-
-  void EncodeGroup(const PageShape& shape, const PageTiles& tiles, int t, int g,
-                   std::byte* token) const {
-    const int begin = g * group_, end = std::min(begin + group_, shape.head_dim);
-    float absmax = 0;
-    for (int c = begin; c < end; ++c) {
-      absmax = std::max(absmax, std::abs(FiniteFloat(At(shape, tiles, c, t))));
+  void EncodeToken(const PageShape& shape, const PageTiles& tiles, int t, std::byte* out) const {
+    float x[kMaxHeadDim];
+    int8_t code[kMaxHeadDim];
+    for (int c = 0; c < shape.head_dim; ++c) x[c] = FiniteFloat(At(shape, tiles, c, t));
+    for (int begin = 0; begin < shape.head_dim; begin += group_) {
+      const int size = std::min(group_, shape.head_dim - begin);
+      const Bf16 scale = EncodeGroup(x + begin, size, code + begin);
+      std::memcpy(out, &scale, sizeof(scale));
+      out += sizeof(scale);
     }
-    const Bf16 scale = ToBf16(absmax / static_cast<float>(max_code()));
-    std::memcpy(token + g * sizeof(scale), &scale, sizeof(scale));
-    const float step = ToFloat(scale);
-    auto* codes = reinterpret_cast<uint8_t*>(token + NumGroups(shape) * sizeof(scale));
-    for (int c = begin; c < end; ++c) {
-      const float x = FiniteFloat(At(shape, tiles, c, t));
-      const auto limit = static_cast<float>(max_code());
-      const float code = step > 0 ? std::clamp(std::nearbyint(x / step), -limit, limit) : 0.0f;
-      PutCode(codes, c, static_cast<int>(code));
-    }
-  }
-
-  bool DecodeGroup(const PageShape& shape, const MutablePageTiles& tiles, int t, int g,
-                   const std::byte* token) const {
-    const int begin = g * group_, end = std::min(begin + group_, shape.head_dim);
-    Bf16 scale;
-    std::memcpy(&scale, token + g * sizeof(scale), sizeof(scale));
-    const auto* codes = reinterpret_cast<const uint8_t*>(token + NumGroups(shape) * sizeof(scale));
-    for (int c = begin; c < end; ++c) {
-      At(shape, tiles, c, t) = FiniteBf16(static_cast<float>(GetCode(codes, c)) * ToFloat(scale));
-    }
-    return scale.bits < kBf16Infinity;
-  }
-
-  void PutCode(uint8_t* codes, int c, int code) const {
     if (bits_ == 8) {
-      codes[c] = static_cast<uint8_t>(code);
-    } else if (c % 2 == 0) {
-      codes[c / 2] = static_cast<uint8_t>(code + 8);
-    } else {
-      codes[c / 2] |= static_cast<uint8_t>((code + 8) << 4);
+      std::memcpy(out, code, shape.head_dim);
+      return;
+    }
+    for (int c = 0; c < shape.head_dim; c += 2) {
+      out[c / 2] = std::byte((code[c] + kNibbleBias) | (code[c + 1] + kNibbleBias) << 4);
     }
   }
-  int GetCode(const uint8_t* codes, int c) const {
-    if (bits_ == 8) return static_cast<int8_t>(codes[c]);
-    return ((codes[c / 2] >> (c % 2 * 4)) & 15) - 8;
+
+  Bf16 EncodeGroup(const float* x, int size, int8_t* code) const {
+    float absmax = 0;
+    for (int i = 0; i < size; ++i) absmax = std::max(absmax, std::abs(x[i]));
+    const auto limit = static_cast<float>((1 << (bits_ - 1)) - 1);
+    const Bf16 scale = ToBf16(absmax / limit);
+    const float step = scale.bits == 0 ? 1.0f : ToFloat(scale);
+    // Adding and subtracting this rounds small numbers to integers, nearest even.
+    constexpr float kRounder = 0x1.8p23f;
+    for (int i = 0; i < size; ++i) {
+      const float q = (std::clamp(x[i] / step, -limit, limit) + kRounder) - kRounder;
+      code[i] = static_cast<int8_t>(q);
+    }
+    return scale;
+  }
+
+  // False when a scale is negative, infinite or NaN.
+  bool DecodeToken(const PageShape& shape, const MutablePageTiles& tiles, int t,
+                   const std::byte* in) const {
+    const std::byte* codes = in + NumGroups(shape) * sizeof(Bf16);
+    for (int begin = 0; begin < shape.head_dim; begin += group_, in += sizeof(Bf16)) {
+      Bf16 scale;
+      std::memcpy(&scale, in, sizeof(scale));
+      if (scale.bits >= kBf16Infinity) return false;
+      const double step = ToFloat(scale);
+      const int end = std::min(begin + group_, shape.head_dim);
+      for (int c = begin; c < end; ++c) {
+        At(shape, tiles, c, t) = FiniteBf16(GetCode(codes, c) * step);
+      }
+    }
+    return true;
+  }
+
+  int GetCode(const std::byte* codes, int c) const {
+    if (bits_ == 8) return std::to_integer<int8_t>(codes[c]);
+    return std::to_integer<int>((codes[c / 2] >> (c % 2 * 4)) & std::byte{15}) - kNibbleBias;
   }
 
   std::string_view name_;

@@ -20,7 +20,8 @@ namespace lynx::cpu {
 namespace {
 
 constexpr int kSlabRows = 512;
-constexpr int kForkRows = 4;        // converting fewer rows costs less than a fork
+constexpr int kForkRows = 4;  // converting fewer rows costs less than a fork
+constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kF32Chunk = 512;  // inputs decoded at a time: two panels then fit the L2 cache
 constexpr int kF32Panels = 2;
 
@@ -166,9 +167,16 @@ void RunFast(const GemmKernels& kernels, const Slab& slab, const GemmActivations
                 .scales = weight.panel_scales(first_panel),
                 .scale_stride = weight.scale_stride(),
                 .acc = scratch.acc.get()};
+  const int64_t block_bytes = weight.panel_stride() / slab.blocks;
   for (int g = 0; g < groups.count; ++g) {
     const int first = groups.begin(g);
     step.rows = groups.size(g);
+    // One group reads from memory as it goes; of several, the last fetches the next panels.
+    if (groups.count == 1) {
+      step.prefetch_blocks = kPrefetchBytes / block_bytes;
+    } else if (g == groups.count - 1) {
+      step.prefetch_blocks = slab.blocks * panels;
+    }
     if (bf16) {
       step.x = a.floats.get() + first * slab.blocks * kBlockInputs;
     } else {

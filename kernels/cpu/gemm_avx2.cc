@@ -25,7 +25,7 @@ struct Avx2 {
   static constexpr int kLanes = 8;
 
   static constexpr int kBf16Rows = 6, kInt8Rows = 4, kF32Rows = 6;
-  static constexpr int Bf16Vectors(int rows) { return rows <= 2 ? 2 : 1; }
+  static constexpr int Bf16Vectors(int) { return 2; }
   static constexpr int Int8Vectors(int rows) { return rows <= 2 ? 2 : 1; }
 
   static LYNX_INLINE void Prefetch(const void* p) {
@@ -43,10 +43,11 @@ struct Avx2 {
     return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
   static LYNX_INLINE F ToFloat(I v) { return _mm256_cvtepi32_ps(v); }
-  static LYNX_INLINE void LoadBf16Pairs(const void* p, F& even, F& odd) {
-    const I pairs = LoadInt(p);
-    even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-    odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xffff0000u))));
+  static LYNX_INLINE F LowBf16(const void* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(LoadInt(p), 16));
+  }
+  static LYNX_INLINE F HighBf16(const void* p) {
+    return _mm256_castsi256_ps(_mm256_and_si256(LoadInt(p), _mm256_set1_epi32(int(0xffff0000u))));
   }
 
   static LYNX_INLINE I IntZero() { return _mm256_setzero_si256(); }
@@ -64,21 +65,14 @@ struct Avx2 {
   static LYNX_INLINE I HighNibbles(I v) { return LowNibbles(_mm256_srli_epi16(v, 4)); }
 
   static constexpr bool kHasDot = false;
-  static LYNX_INLINE I AddPairs(I sum, I codes, I x) {
-    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));
+  static LYNX_INLINE I IntAdd16(I a, I b) { return _mm256_add_epi16(a, b); }
+  static LYNX_INLINE I PairProducts(I codes, I x) { return _mm256_maddubs_epi16(codes, x); }
+  static LYNX_INLINE I WidenPairs(I v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
+  static LYNX_INLINE I FlipSigns(I v) {
+    return _mm256_xor_si256(v, _mm256_set1_epi8(int8_t(-128)));
   }
-  static LYNX_INLINE I WidenPairs(I sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
-  static LYNX_INLINE I AddWords(I sum, I a, I b) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-  }
-  static LYNX_INLINE void SplitUnsigned(I v, I& even, I& odd) {
-    even = _mm256_and_si256(v, _mm256_set1_epi16(255));
-    odd = _mm256_srli_epi16(v, 8);
-  }
-  static LYNX_INLINE void SplitSigned(I v, I& even, I& odd) {
-    even = _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
-    odd = _mm256_srai_epi16(v, 8);
-  }
+  static LYNX_INLINE I Magnitudes(I v) { return _mm256_abs_epi8(v); }
+  static LYNX_INLINE I WithSignOf(I weight, I x) { return _mm256_sign_epi8(x, weight); }
 };
 
 }  // namespace

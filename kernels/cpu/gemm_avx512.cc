@@ -25,20 +25,15 @@ namespace {
 
 struct Avx512 : Vector512 {
   static constexpr bool kHasDot = false;
-  static LYNX_INLINE I AddPairs(I sum, I codes, I x) {
-    return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x));
+  static LYNX_INLINE I IntAdd16(I a, I b) { return _mm512_add_epi16(a, b); }
+  static LYNX_INLINE I PairProducts(I codes, I x) { return _mm512_maddubs_epi16(codes, x); }
+  static LYNX_INLINE I WidenPairs(I v) { return _mm512_madd_epi16(v, _mm512_set1_epi16(1)); }
+  static LYNX_INLINE I FlipSigns(I v) {
+    return _mm512_xor_si512(v, _mm512_set1_epi8(int8_t(-128)));
   }
-  static LYNX_INLINE I WidenPairs(I sums) { return _mm512_madd_epi16(sums, _mm512_set1_epi16(1)); }
-  static LYNX_INLINE I AddWords(I sum, I a, I b) {
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
-  }
-  static LYNX_INLINE void SplitUnsigned(I v, I& even, I& odd) {
-    even = _mm512_and_si512(v, _mm512_set1_epi16(255));
-    odd = _mm512_srli_epi16(v, 8);
-  }
-  static LYNX_INLINE void SplitSigned(I v, I& even, I& odd) {
-    even = _mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8);
-    odd = _mm512_srai_epi16(v, 8);
+  static LYNX_INLINE I Magnitudes(I v) { return _mm512_abs_epi8(v); }
+  static LYNX_INLINE I WithSignOf(I weight, I x) {
+    return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(weight), _mm512_setzero_si512(), x);
   }
 };
 

@@ -2,17 +2,14 @@
 // The vector kernels of gemm_kernels.h, written once for every instruction set. V names the
 // vectors: kLanes dwords (16 or 8, a whole or half a line), and the micro-tiles that fit its
 // registers. A micro-tile is kRows rows times kVectors vectors of outputs; it is unrolled by folds,
-// so that its accumulators stay in registers. The sums of BF16 wait in memory (L1) between tiles:
-// tile order needs two chains for each.
+// so that its accumulators stay in registers. The sums of BF16 wait in memory (L1) between tiles.
 //
-// Weights are read once, in order, with a software prefetch on every stream; M = 1 therefore runs
-// at memory bandwidth, many rows at the rate of the multipliers.
+// Weights are read in order, with a software prefetch on every stream; one row therefore runs at
+// memory bandwidth, many rows at the rate of the multipliers.
 //
 // Included inside an anonymous namespace of lynx::cpu under a target pragma.
 
 #define LYNX_INLINE inline __attribute__((always_inline))
-
-constexpr int64_t kPrefetchBytes = 2048;
 
 template <int... kIndex, typename F>
 LYNX_INLINE void UnrollEach(std::integer_sequence<int, kIndex...>, F&& f) {
@@ -46,36 +43,63 @@ LYNX_INLINE float* Acc(const GemmStep& s, int row, int vector) {
   return s.acc + size_t(row) * s.panels * kPanelOutputs + vector * V::kLanes;
 }
 
+// How many blocks ahead of block b to prefetch. Panels side by side end together; what follows a
+// panel in the order of reading is then the panel kPanels further on.
+template <typename V, int kVectors>
+LYNX_INLINE int64_t BlocksAhead(const GemmStep& s, int64_t b) {
+  constexpr int64_t kPanels = std::max(1, kVectors / kVectorsPerPanel<V>);
+  const int64_t ahead = s.prefetch_blocks;
+  const bool past_end = ahead < s.blocks && b + ahead >= s.blocks;
+  return past_end ? ahead + (kPanels - 1) * s.blocks : ahead;
+}
+
+// The even (kOdd = 0) or odd chains of one tile. One parity at a time halves the accumulators, so
+// that a micro-tile can have twice the rows for every line that is loaded and split.
+template <typename V, int kOdd, int kRows, int kVectors>
+LYNX_INLINE void Bf16Chains(const std::byte* const (&w)[kVectors], int64_t ahead, const float* x,
+                            typename V::F (&sum)[kRows * kVectors]) {
+  Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) { sum[i] = V::Zero(); });
+#pragma GCC unroll 4
+  for (int line = 0; line < kBlockInputs / 2; ++line) {
+    typename V::F inputs[kVectors];
+    Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      const std::byte* at = w[v] + line * kLineBytes;
+      if constexpr (kOdd == 0) {
+        V::Prefetch(at + ahead);
+        inputs[v] = V::LowBf16(at);
+      } else {
+        inputs[v] = V::HighBf16(at);
+      }
+    });
+    Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
+      constexpr int kRow = i / kVectors * kBlockInputs;
+      sum[i] = V::Fma(V::Broadcast(x + kRow + 2 * line + kOdd), inputs[i % kVectors], sum[i]);
+    });
+  }
+}
+
 template <typename V, int kRows, int kVectors>
 LYNX_INLINE void Bf16Tile(const GemmStep& s, int first) {
-  using F = typename V::F;
+  constexpr int kSums = kRows * kVectors;
+  constexpr int64_t kTileBytes = kBlockInputs / 2 * kLineBytes;
   Streams<V, kVectors> w(s.weights, s.weight_stride, first, 4);
-  Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
+  Unroll<kSums>([&](auto i) __attribute__((always_inline)) {
     V::Store(Acc<V>(s, i / kVectors, first + i % kVectors), V::Zero());
   });
   const float* x = s.x;
   for (int64_t b = 0; b < s.blocks; ++b, x += kRows * kBlockInputs) {
-    F even[kRows * kVectors], odd[kRows * kVectors];
-    Unroll<kRows * kVectors>([&](auto i)
-                                 __attribute__((always_inline)) { even[i] = odd[i] = V::Zero(); });
-#pragma GCC unroll 4
-    for (int k = 0; k < kBlockInputs; k += 2) {
-      F w_even[kVectors], w_odd[kVectors];
-      Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        V::Prefetch(w.at[v] + kPrefetchBytes);
-        V::LoadBf16Pairs(w.at[v], w_even[v], w_odd[v]);
-        w.at[v] += kLineBytes;
-      });
-      Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
-        constexpr int kRow = i / kVectors * kBlockInputs;
-        even[i] = V::Fma(V::Broadcast(x + kRow + k), w_even[i % kVectors], even[i]);
-        odd[i] = V::Fma(V::Broadcast(x + kRow + k + 1), w_odd[i % kVectors], odd[i]);
-      });
-    }
-    Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
+    const int64_t ahead = BlocksAhead<V, kVectors>(s, b) * kTileBytes;
+    typename V::F sum[kSums];
+    float even[kSums * V::kLanes];
+    Bf16Chains<V, 0, kRows, kVectors>(w.at, ahead, x, sum);
+    Unroll<kSums>([&](auto i)
+                      __attribute__((always_inline)) { V::Store(even + i * V::kLanes, sum[i]); });
+    Bf16Chains<V, 1, kRows, kVectors>(w.at, ahead, x, sum);
+    Unroll<kSums>([&](auto i) __attribute__((always_inline)) {
       float* acc = Acc<V>(s, i / kVectors, first + i % kVectors);
-      V::Store(acc, V::Add(V::Load(acc), V::Add(even[i], odd[i])));
+      V::Store(acc, V::Add(V::Load(acc), V::Add(V::Load(even + i * V::kLanes), sum[i])));
     });
+    Unroll<kVectors>([&](auto v) __attribute__((always_inline)) { w.at[v] += kTileBytes; });
   }
 }
 
@@ -123,57 +147,60 @@ struct Q4_1 {
   static constexpr bool kNibbles = true, kHasMin = true;
 };
 
-// The integer dots of one block. Codes are unsigned; V::Dot adds 4 products to every dword. Where
-// that takes VNNI, nibbles are summed as int16 pairs instead (32 products of at most 15 * 127 fit
-// two by two: 16 pair sums never leave int16), and bytes are split into even and odd ones.
+// Nibbles without V::Dot: sums of products are int16 over the whole block.
+template <typename V, typename Q>
+constexpr bool kSumsInt16 = !V::kHasDot && Q::kNibbles;
+
+// Adds the products of one line of codes with 4 inputs of every row. V::Dot does that at once.
+// Without it products are first summed in pairs, as int16: 8 pairs of nibble products (2 * 15 * 127
+// each) stay in int16; a pair of byte products (2 * 128 * 127) fits when one factor is |w| and the
+// other x with the sign of w.
 template <typename V, typename Q, int kRows, int kVectors>
-LYNX_INLINE void BlockDots(const std::byte* const (&w)[kVectors], const int8_t* x,
-                           const int32_t* sums, typename V::I (&dot)[kRows * kVectors]) {
+LYNX_INLINE void AddProducts(const typename V::I (&codes)[kVectors], const int8_t* x,
+                             typename V::I (&dot)[kRows * kVectors]) {
   using I = typename V::I;
-  constexpr bool kPairSums = !V::kHasDot && Q::kNibbles;
-  Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
-    dot[i] = kPairSums ? V::IntZero() : V::IntSet(-Q::kZero * sums[i / kVectors]);
-  });
-  const auto add = [&](const I(&codes)[kVectors], int group) __attribute__((always_inline)) {
-    if constexpr (V::kHasDot) {
-      Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
-        constexpr int kRow = i / kVectors * kBlockInputs;
-        dot[i] = V::Dot(dot[i], codes[i % kVectors], V::Broadcast4(x + kRow + group * 4));
-      });
-    } else if constexpr (Q::kNibbles) {
-      Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
-        constexpr int kRow = i / kVectors * kBlockInputs;
-        dot[i] = V::AddPairs(dot[i], codes[i % kVectors], V::Broadcast4(x + kRow + group * 4));
-      });
-    } else {
-      I even[kVectors], odd[kVectors];
-      Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        V::SplitUnsigned(codes[v], even[v], odd[v]);
-      });
-      Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-        I x_even, x_odd;
-        V::SplitSigned(V::Broadcast4(x + row * kBlockInputs + group * 4), x_even, x_odd);
-        Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-          I& sum = dot[row * kVectors + v];
-          sum = V::AddWords(V::AddWords(sum, even[v], x_even), odd[v], x_odd);
-        });
-      });
-    }
-  };
-  Unroll<Q::kLines>([&](auto line) __attribute__((always_inline)) {
-    I low[kVectors], high[kVectors];
+  I weight[kVectors], magnitude[kVectors];
+  if constexpr (!V::kHasDot && !Q::kNibbles) {
     Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      V::Prefetch(w[v] + line * kLineBytes + kPrefetchBytes);
+      weight[v] = V::FlipSigns(codes[v]);
+      magnitude[v] = V::Magnitudes(weight[v]);
+    });
+  }
+  Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
+    constexpr int kVector = i % kVectors;
+    const I inputs = V::Broadcast4(x + i / kVectors * kBlockInputs);
+    if constexpr (V::kHasDot) {
+      dot[i] = V::Dot(dot[i], codes[kVector], inputs);
+    } else if constexpr (Q::kNibbles) {
+      dot[i] = V::IntAdd16(dot[i], V::PairProducts(codes[kVector], inputs));
+    } else {
+      const I pairs = V::PairProducts(magnitude[kVector], V::WithSignOf(weight[kVector], inputs));
+      dot[i] = V::IntAdd(dot[i], V::WidenPairs(pairs));
+    }
+  });
+}
+
+// The integer dots of one block.
+template <typename V, typename Q, int kRows, int kVectors>
+LYNX_INLINE void BlockDots(const std::byte* const (&w)[kVectors], int64_t ahead, const int8_t* x,
+                           const int32_t* sums, typename V::I (&dot)[kRows * kVectors]) {
+  Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
+    dot[i] = V::kHasDot ? V::IntSet(-Q::kZero * sums[i / kVectors]) : V::IntZero();
+  });
+  Unroll<Q::kLines>([&](auto line) __attribute__((always_inline)) {
+    typename V::I low[kVectors], high[kVectors];
+    Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      V::Prefetch(w[v] + line * kLineBytes + ahead);
       low[v] = V::LoadInt(w[v] + line * kLineBytes);
       if constexpr (Q::kNibbles) {
         high[v] = V::HighNibbles(low[v]);
         low[v] = V::LowNibbles(low[v]);
       }
     });
-    add(low, line);
-    if constexpr (Q::kNibbles) add(high, line + 4);
+    AddProducts<V, Q, kRows>(low, x + line * 4, dot);
+    if constexpr (Q::kNibbles) AddProducts<V, Q, kRows>(high, x + (line + 4) * 4, dot);
   });
-  if constexpr (kPairSums) {
+  if constexpr (kSumsInt16<V, Q>) {
     Unroll<kRows * kVectors>([&](auto i) __attribute__((always_inline)) {
       dot[i] = V::IntAdd(V::WidenPairs(dot[i]), V::IntSet(-Q::kZero * sums[i / kVectors]));
     });
@@ -192,10 +219,12 @@ LYNX_INLINE void Int8Tile(const GemmStep& s, int first) {
   for (int64_t b = 0; b < s.blocks; ++b) {
     const int64_t index = b * kRows;
     typename V::I dot[kRows * kVectors];
-    BlockDots<V, Q, kRows, kVectors>(w.at, s.q.codes + index * kBlockInputs, s.q.sums + index, dot);
+    const int64_t ahead = BlocksAhead<V, kVectors>(s, b);
+    BlockDots<V, Q, kRows, kVectors>(w.at, ahead * Q::kLines * kLineBytes,
+                                     s.q.codes + index * kBlockInputs, s.q.sums + index, dot);
     F d[kVectors], m[kVectors];
     Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-      V::Prefetch(scale.at[v] + kPrefetchBytes / 4);
+      V::Prefetch(scale.at[v] + ahead * kScaleBytes);
       d[v] = V::LoadHalf(scale.at[v]);
       if constexpr (Q::kHasMin) m[v] = V::LoadHalf(scale.at[v] + kScaleLine);
       scale.at[v] += kScaleBytes;

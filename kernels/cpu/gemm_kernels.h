@@ -64,9 +64,10 @@ struct GemmStep {
   size_t weight_stride = 0;
   const std::byte* scales = nullptr;  // [panels] of scale_stride bytes
   size_t scale_stride = 0;
-  const float* x = nullptr;  // [blocks][rows][32]: BF16 (as float32) and F32 kernels
-  Int8Rows q = {};           // 8-bit kernels
-  float* acc = nullptr;      // [rows][panels * 16]; F32 continues from it, others store
+  int64_t prefetch_blocks = 0;  // how far ahead of their use weights are fetched
+  const float* x = nullptr;     // [blocks][rows][32]: BF16 (as float32) and F32 kernels
+  Int8Rows q = {};              // 8-bit kernels
+  float* acc = nullptr;         // [rows][panels * 16]; F32 continues from it, others store
 };
 
 struct GemmKernels {

@@ -5,9 +5,9 @@ struct Vector512 {
   using I = __m512i;
   static constexpr int kLanes = 16;
 
-  static constexpr int kBf16Rows = 6, kInt8Rows = 6, kF32Rows = 12;
-  static constexpr int Bf16Vectors(int rows) { return rows <= 2 ? 4 : 2; }
-  static constexpr int Int8Vectors(int rows) { return rows == 1 ? 4 : 2; }
+  static constexpr int kBf16Rows = 12, kInt8Rows = 6, kF32Rows = 12;
+  static constexpr int Bf16Vectors(int rows) { return rows == 1 ? 1 : 2; }
+  static constexpr int Int8Vectors(int rows) { return rows == 1 ? 1 : 2; }
 
   static LYNX_INLINE void Prefetch(const void* p) {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
@@ -24,10 +24,11 @@ struct Vector512 {
     return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
   static LYNX_INLINE F ToFloat(I v) { return _mm512_cvtepi32_ps(v); }
-  static LYNX_INLINE void LoadBf16Pairs(const void* p, F& even, F& odd) {
-    const I pairs = LoadInt(p);
-    even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-    odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xffff0000u))));
+  static LYNX_INLINE F LowBf16(const void* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(LoadInt(p), 16));
+  }
+  static LYNX_INLINE F HighBf16(const void* p) {
+    return _mm512_castsi512_ps(_mm512_and_si512(LoadInt(p), _mm512_set1_epi32(int(0xffff0000u))));
   }
 
   static LYNX_INLINE I IntZero() { return _mm512_setzero_si512(); }

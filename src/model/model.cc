@@ -14,6 +14,9 @@
 namespace lynx {
 namespace {
 
+// Longer contexts compute the rest of their RoPE table when a sequence first gets there.
+constexpr int kRopePositionsAtLoad = 32768;
+
 class Transformer final : public Model {
  public:
   Transformer(std::unique_ptr<ModelFiles> files, ModelWeights weights, Backend& backend,
@@ -24,7 +27,9 @@ class Transformer final : public Model {
         max_rows_(max_rows),
         hash_(HashModel(*files_)),
         rope_(config().rope, config().head_dim),
-        activations_(config(), max_rows) {}
+        activations_(config(), max_rows) {
+    rope_.Covering(std::min(config().max_model_len, kRopePositionsAtLoad));
+  }
 
   const ModelConfig& config() const override { return files_->config(); }
   KvLayout kv_layout() const override {

@@ -71,7 +71,7 @@ RopeTables::RopeTables(const RopeConfig& config, int head_dim)
 RopeTable RopeTables::Covering(int num_positions) {
   if (num_positions > num_positions_) {
     const int old_positions = num_positions_;
-    num_positions_ = std::max({num_positions, 2 * old_positions, 4096});
+    num_positions_ = std::max(num_positions, 2 * old_positions);
     const size_t half = frequencies_.inverse.size();
     cos_.resize(num_positions_ * half);
     sin_.resize(num_positions_ * half);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,7 +23,7 @@ class TempDirectory {
   TempDirectory() {
     static int num_made = 0;
     path_ = std::filesystem::temp_directory_path() /
-            absl::StrCat("lynx_formats_", getpid(), "_", num_made++);
+            absl::StrCat("lynx_files_", getpid(), "_", num_made++);
     std::filesystem::create_directories(path_);
   }
   ~TempDirectory() { std::filesystem::remove_all(path_); }
@@ -122,18 +123,21 @@ class GgufBuilder {
   std::string data_;
 };
 
-// F32 tensors of zeros.
-inline std::string Safetensors(const std::map<std::string, std::vector<int64_t>>& tensors) {
+// F32 tensors, filled number by number.
+inline std::string Safetensors(
+    const std::map<std::string, std::vector<int64_t>>& tensors,
+    const std::function<float()>& next = [] { return 0.0f; }) {
   nlohmann::json header = nlohmann::json::object();
-  size_t end = 0;
+  std::string data;
   for (const auto& [name, shape] : tensors) {
-    size_t bytes = 4;
-    for (int64_t extent : shape) bytes *= extent;
-    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
-    end += bytes;
+    const size_t begin = data.size();
+    int64_t count = 1;
+    for (int64_t extent : shape) count *= extent;
+    for (int64_t i = 0; i < count; ++i) data += Raw(next());
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
-  return Raw<uint64_t>(text.size()) + text + std::string(end, '\0');
+  return Raw<uint64_t>(text.size()) + text + data;
 }
 
 }  // namespace lynx

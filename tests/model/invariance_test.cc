@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/model.h"
+#include "tests/formats/file_builders.h"
 #include "tests/model/sequence_runner.h"
 
 namespace lynx {
@@ -28,6 +29,35 @@ struct InvarianceCase {
   Compute compute = Compute::kFast;
 };
 
+// A random Qwen2 whose every size is odd for a vector register.
+std::string OddShapesModel() {
+  static const TempDirectory directory;
+  std::map<std::string, std::vector<int64_t>> tensors = {{"model.embed_tokens.weight", {77, 42}},
+                                                         {"model.norm.weight", {42}}};
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    tensors[layer + "input_layernorm.weight"] = {42};
+    tensors[layer + "post_attention_layernorm.weight"] = {42};
+    tensors[layer + "self_attn.q_proj.weight"] = {42, 42};
+    tensors[layer + "self_attn.q_proj.bias"] = {42};
+    tensors[layer + "self_attn.k_proj.weight"] = {14, 42};
+    tensors[layer + "self_attn.k_proj.bias"] = {14};
+    tensors[layer + "self_attn.v_proj.weight"] = {14, 42};
+    tensors[layer + "self_attn.v_proj.bias"] = {14};
+    tensors[layer + "self_attn.o_proj.weight"] = {42, 42};
+    tensors[layer + "mlp.gate_proj.weight"] = {51, 42};
+    tensors[layer + "mlp.up_proj.weight"] = {51, 42};
+    tensors[layer + "mlp.down_proj.weight"] = {42, 51};
+  }
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(-0.6f, 0.6f);
+  directory.Write("model.safetensors", Safetensors(tensors, [&] { return uniform(random); }));
+  directory.Write("config.json", R"({"architectures": ["Qwen2ForCausalLM"], "vocab_size": 77,
+      "num_hidden_layers": 2, "hidden_size": 42, "intermediate_size": 51,
+      "num_attention_heads": 3, "num_key_value_heads": 1, "max_position_embeddings": 512,
+      "tie_word_embeddings": true})");
+  return directory.path();
+}
+
 std::vector<InvarianceCase> Cases() {
   const std::string own = LYNX_SOURCE_DIR "/tests/data/tiny_models/";
   const std::string shared = LYNX_SHARED_DIR "/reference/tiny_models/";
@@ -37,6 +67,7 @@ std::vector<InvarianceCase> Cases() {
     cases.push_back({"qwen3_bf16" + suffix, own + "qwen3-qknorm", compute});
     cases.push_back(
         {"llama_q4_1" + suffix, own + "llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf", compute});
+    cases.push_back({"odd_shapes_f32" + suffix, OddShapesModel(), compute});
     cases.push_back({"mistral_window_bf16" + suffix, shared + "mistral-sliding-16", compute});
     cases.push_back({"qwen2_bias_q8_0" + suffix,
                      shared + "qwen2-bias-outliers/gguf/qwen2-bias-outliers.Q8_0.gguf", compute});

@@ -223,6 +223,13 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
   if (s.state != State::kFinished) ContinueHandoff(s);
 }
 
+// What was submitted before is still served (drain) or aborted; what comes later is refused.
+void EngineImpl::Apply(const StopCommand& command) {
+  if (stopping_ == Stopping::kNow) return;
+  stopping_ = command.drain ? Stopping::kDrain : Stopping::kNow;
+  if (stopping_ == Stopping::kNow) AbortAll();
+}
+
 void EngineImpl::Enqueue(Owned sequence) {
   const auto later = std::upper_bound(
       waiting_.begin(), waiting_.end(), sequence,

@@ -117,7 +117,6 @@ bool EngineImpl::Step() {
   bool progress = ApplyCommands();
   progress |= PollReceiver();
   progress |= PollSender();
-  if (stopping_ == Stopping::kNow) AbortAll();
   Schedule();
   AdmitWaiting();
   if (!batch_.empty()) {
@@ -141,18 +140,13 @@ void EngineImpl::Run() {
   RefuseRest();
 }
 
-void EngineImpl::Stop(bool drain) {
-  stopping_ = drain ? Stopping::kDrain : Stopping::kNow;
-  inbox_->Wake();
-}
+void EngineImpl::Stop(bool drain) { inbox_->Push(StopCommand{drain}); }
 
 bool EngineImpl::Idle() const {
   return waiting_.empty() && seated_.empty() && pins_.empty() && sending_.empty();
 }
 
 void EngineImpl::AbortAll() {
-  if (aborted_all_) return;
-  aborted_all_ = true;
   for (auto* list : {&waiting_, &seated_}) {
     for (const Owned& s : *list) {
       if (s->state == State::kFinished) continue;

@@ -4,7 +4,6 @@
 // prefill_jobs.cc, finish.cc.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -63,6 +62,7 @@ class EngineImpl final : public Engine {
   void Apply(const CancelCommand& command);
   void Apply(const CancelPrefillCommand& command);
   void Apply(RemotePrefillEvent& event);
+  void Apply(const StopCommand& command);
   absl::Status Check(const Request& request) const;
   absl::Status CheckTokens(std::span<const TokenId> tokens) const;
   absl::Status Check(const RemotePrefillRequest& request) const;
@@ -157,8 +157,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<float[]> logits_;  // [max_num_batched_tokens, vocab_size]
   std::function<void(int)> after_layer_;
 
-  std::atomic<Stopping> stopping_ = Stopping::kNo;
-  bool aborted_all_ = false;
+  Stopping stopping_ = Stopping::kNo;
   EngineStats counters_;  // engine thread
   mutable std::mutex stats_mutex_;
   EngineStats stats_;  // the last snapshot

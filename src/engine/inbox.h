@@ -27,8 +27,11 @@ struct CancelCommand {
 struct CancelPrefillCommand {
   AttemptId attempt;
 };
+struct StopCommand {
+  bool drain = false;
+};
 using Command = std::variant<SubmitCommand, SubmitPrefillCommand, CancelCommand,
-                             CancelPrefillCommand, RemotePrefillEvent>;
+                             CancelPrefillCommand, RemotePrefillEvent, StopCommand>;
 
 // Any thread. Shared between the engine and the sinks it gave to peers, which may outlive it.
 class Inbox {

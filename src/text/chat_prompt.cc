@@ -21,8 +21,15 @@ struct Inputs {
 };
 
 absl::StatusOr<Json> Parse(const char* name, const std::string& text) {
+  bool is_too_deep = false;
+  const auto keep = [&](int depth, Json::parse_event_t, Json&) {
+    is_too_deep |= depth > kMaxDepth;
+    return depth <= kMaxDepth;
+  };
   try {
-    return Json::parse(text);
+    Json value = Json::parse(text, keep);
+    if (!is_too_deep) return value;
+    return absl::InvalidArgumentError(absl::StrCat("validation: ", name, ": nested too deeply"));
   } catch (const Json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("validation: ", name, ": ", error.what()));
   }
@@ -51,23 +58,19 @@ class Marker {
 
   bool has_marked() const { return has_marked_; }
 
-  absl::Status Mark(Json* value, int depth = 0) {
-    if (depth > kMaxDepth) {
-      return absl::InvalidArgumentError("validation: the messages are nested too deeply");
-    }
+  void Mark(Json* value) {
     if (value->is_string()) {
       *value = WithMarks(value->get_ref<const std::string&>());
     } else if (value->is_array()) {
-      for (Json& element : *value) LYNX_RETURN_IF_ERROR(Mark(&element, depth + 1));
+      for (Json& element : *value) Mark(&element);
     } else if (value->is_object()) {
       Json marked = Json::object();
       for (auto& [key, member] : value->items()) {
-        LYNX_RETURN_IF_ERROR(Mark(&member, depth + 1));
+        Mark(&member);
         marked[MarkedKey(key)] = std::move(member);
       }
       *value = std::move(marked);
     }
-    return absl::OkStatus();
   }
 
  private:
@@ -150,9 +153,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat_templat
   std::string mark;
   AppendUtf8(code_point, &mark);
   Marker marker(tokenizer, mark);
-  for (Json* part : {&inputs.messages, &inputs.tools, &inputs.kwargs}) {
-    LYNX_RETURN_IF_ERROR(marker.Mark(part));
-  }
+  for (Json* part : {&inputs.messages, &inputs.tools, &inputs.kwargs}) marker.Mark(part);
   if (!marker.has_marked()) {
     LYNX_ASSIGN_OR_RETURN(const std::string text, chat_template.Render(input));
     return tokenizer.Encode(text, {.add_special_tokens = false});

@@ -23,7 +23,11 @@ std::atomic<int64_t> bytes_in_use = 0;
 std::atomic<int64_t> max_bytes = kUnlimited;
 std::atomic<bool> has_refused = false;
 
+// Only the thread with a budget is refused: others must be able to have a thread state made.
+thread_local bool has_budget = false;
+
 bool Refuses(size_t more) {
+  if (!has_budget) return false;
   const int64_t room = max_bytes - bytes_in_use;
   if (room >= 0 && more <= static_cast<uint64_t>(room)) return false;
   if (!has_refused.exchange(true)) max_bytes += kReserveBytes;
@@ -84,10 +88,14 @@ void LimitPythonMemory() {
 }
 
 PythonMemoryBudget::PythonMemoryBudget() {
+  has_budget = true;
   has_refused = false;
   max_bytes = bytes_in_use + kBudgetBytes;
 }
 
-PythonMemoryBudget::~PythonMemoryBudget() { max_bytes = kUnlimited; }
+PythonMemoryBudget::~PythonMemoryBudget() {
+  has_budget = false;
+  max_bytes = kUnlimited;
+}
 
 }  // namespace lynx

@@ -3,7 +3,6 @@
 
 #include <pybind11/embed.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -23,18 +22,6 @@ constexpr auto kMaxRunTime = std::chrono::seconds(5);
 // An interrupted task gets this long to notice.
 constexpr auto kInterruptTime = std::chrono::seconds(1);
 constexpr auto kInterruptInterval = std::chrono::milliseconds(10);
-
-// The interpreter's thread alone touches these: the job it is at, as the interrupt sees it, and the
-// exception that interrupts (a BaseException).
-std::atomic<bool>* current_job_expired = nullptr;
-PyObject* interrupted_error = nullptr;
-
-// A pending call: Python runs it on its main thread, which is ours, between two instructions.
-int InterruptCurrentJob(void*) {
-  if (current_job_expired == nullptr || !*current_job_expired) return 0;
-  PyErr_SetString(interrupted_error, "the time is over");
-  return -1;
-}
 
 absl::Status ToStatus(const PyStatus& status) {
   if (!PyStatus_Exception(status)) return absl::OkStatus();
@@ -66,6 +53,7 @@ absl::Status FillConfig(PyConfig* config) {
   return absl::OkStatus();
 }
 
+// Leaves this thread with the GIL.
 absl::Status StartPython() {
   PyPreConfig pre_config;
   PyPreConfig_InitIsolatedConfig(&pre_config);
@@ -78,7 +66,6 @@ absl::Status StartPython() {
   PyConfig_Clear(&config);
   LYNX_RETURN_IF_ERROR(status);
   LimitPythonMemory();
-  interrupted_error = PyErr_NewException("lynx.Interrupted", PyExc_BaseException, nullptr);
   return absl::OkStatus();
 }
 
@@ -86,8 +73,8 @@ absl::Status StartPython() {
 
 struct PythonThread::Job {
   std::function<absl::Status()> task;
-  std::atomic<bool> expired = false;
-  enum { kQueued, kRunning, kDone } phase = kQueued;  // guarded by State::mutex
+  // Guarded by State::mutex.
+  enum { kQueued, kRunning, kDone, kGivenUp } phase = kQueued;
   Clock::time_point started;
   absl::Status result;
 };
@@ -98,6 +85,11 @@ struct PythonThread::State {
   std::deque<std::shared_ptr<Job>> queue;
   bool started = false;
   absl::Status start_status;
+
+  // Guarded by the GIL.
+  unsigned long thread_id = 0;            // Python's name for the interpreter's thread
+  PyObject* interrupted_error = nullptr;  // a BaseException
+  const Job* current_job = nullptr;
 };
 
 PythonThread::PythonThread() : state_(new State) {
@@ -113,37 +105,77 @@ absl::StatusOr<PythonThread*> PythonThread::Get() {
 }
 
 void PythonThread::Loop() {
+  absl::Status start_status = StartPython();
+  const bool is_running = start_status.ok();
+  if (is_running) {
+    state_->thread_id = PyThread_get_thread_ident();
+    state_->interrupted_error =
+        PyErr_NewException("lynx.Interrupted", PyExc_BaseException, nullptr);
+  }
   std::unique_lock lock(state_->mutex);
-  state_->start_status = StartPython();
+  state_->start_status = std::move(start_status);
   state_->started = true;
   state_->changed.notify_all();
-  while (state_->start_status.ok()) {
+  while (is_running) {
+    PyThreadState* const python = PyEval_SaveThread();
     state_->changed.wait(lock, [this] { return !state_->queue.empty(); });
     const std::shared_ptr<Job> job = std::move(state_->queue.front());
     state_->queue.pop_front();
-    if (job->expired) continue;
-    job->phase = Job::kRunning;
-    job->started = Clock::now();
-    lock.unlock();
-    absl::Status result;
-    current_job_expired = &job->expired;
-    const PythonMemoryBudget budget;
-    try {
-      result = job->task();
-    } catch (py::error_already_set& error) {
-      result = error.matches(interrupted_error)
-                   ? absl::DeadlineExceededError("interrupted")
-                   : absl::InternalError(absl::StrCat("Python: ", error.what()));
-    } catch (const std::exception& error) {
-      result = absl::InternalError(absl::StrCat("Python: ", error.what()));
+    const bool is_wanted = job->phase == Job::kQueued;
+    if (is_wanted) {
+      job->phase = Job::kRunning;
+      job->started = Clock::now();
+      state_->changed.notify_all();
     }
-    current_job_expired = nullptr;
-    job->task = nullptr;
+    lock.unlock();
+    PyEval_RestoreThread(python);
+    absl::Status result = is_wanted ? RunHere(*job) : absl::OkStatus();
     lock.lock();
     job->result = std::move(result);
     job->phase = Job::kDone;
     state_->changed.notify_all();
   }
+}
+
+absl::Status PythonThread::RunHere(Job& job) {
+  absl::Status result;
+  state_->current_job = &job;
+  {
+    const PythonMemoryBudget budget;
+    try {
+      result = job.task();
+    } catch (py::error_already_set& error) {
+      result = error.matches(state_->interrupted_error)
+                   ? absl::DeadlineExceededError("interrupted")
+                   : absl::InternalError(absl::StrCat("Python: ", error.what()));
+    } catch (const std::exception& error) {
+      result = absl::InternalError(absl::StrCat("Python: ", error.what()));
+    }
+    job.task = nullptr;
+  }
+  state_->current_job = nullptr;
+  // An interrupt that came too late must not hit the next job.
+  PyThreadState_SetAsyncExc(state_->thread_id, nullptr);
+  return result;
+}
+
+// Waits for the GIL, which may take as long as a single instruction of the task does, so this is
+// done by a thread of its own. Python code may swallow one interrupt (in a destructor), so there
+// are several.
+void PythonThread::InterruptUntilDone(std::shared_ptr<Job> job) {
+  std::thread([state = state_, job = std::move(job)] {
+    bool is_done = false;
+    while (!is_done) {
+      const PyGILState_STATE gil = PyGILState_Ensure();
+      if (state->current_job == job.get()) {
+        PyThreadState_SetAsyncExc(state->thread_id, state->interrupted_error);
+      }
+      PyGILState_Release(gil);
+      std::unique_lock lock(state->mutex);
+      is_done = state->changed.wait_for(lock, kInterruptInterval,
+                                        [&] { return job->phase == Job::kDone; });
+    }
+  }).detach();
 }
 
 void PythonThread::Enqueue(std::shared_ptr<Job> job) {
@@ -159,16 +191,13 @@ absl::Status PythonThread::Run(std::function<absl::Status()> task) {
   std::unique_lock lock(state_->mutex);
   const auto has_begun = [&] { return job->phase != Job::kQueued; };
   if (!state_->changed.wait_for(lock, kMaxQueueTime, has_begun)) {
-    job->expired = true;
+    job->phase = Job::kGivenUp;
     return absl::DeadlineExceededError("Python was busy with other work");
   }
   const auto is_done = [&] { return job->phase == Job::kDone; };
   if (state_->changed.wait_until(lock, job->started + kMaxRunTime, is_done)) return job->result;
-  job->expired = true;
-  while (Clock::now() < job->started + kMaxRunTime + kInterruptTime) {
-    Py_AddPendingCall(InterruptCurrentJob, nullptr);
-    if (state_->changed.wait_for(lock, kInterruptInterval, is_done)) return job->result;
-  }
+  InterruptUntilDone(job);
+  if (state_->changed.wait_for(lock, kInterruptTime, is_done)) return job->result;
   return absl::DeadlineExceededError("could not be interrupted");
 }
 

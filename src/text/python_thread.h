@@ -34,6 +34,8 @@ class PythonThread {
   PythonThread();
   ~PythonThread() = delete;
   void Loop();
+  absl::Status RunHere(Job& job);
+  void InterruptUntilDone(std::shared_ptr<Job> job);
   void Enqueue(std::shared_ptr<Job> job);
 
   State* state_;

@@ -19,34 +19,41 @@ T Load(const std::byte* p) {
 
 float LoadHalf(const std::byte* p) { return HalfToFloat(Load<uint16_t>(p)); }
 
-// Nibble j is element j, its upper half element j + 16.
+// Blocks of 32 keep element j in the low nibble of byte j, element j + 16 in the high one.
+// Loops of 16 become vectors only where the compiler may not unroll them first.
 void DecodeQ4_0(const std::byte* block, float* out) {
   const float d = LoadHalf(block);
-  for (int j = 0; j < 16; ++j) {
-    const int q = Byte(block + 2 + j);
-    out[j] = d * float((q & 15) - 8);
-    out[j + 16] = d * float((q >> 4) - 8);
-  }
+  const std::byte* q = block + 2;
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) out[j] = d * float((Byte(q + j) & 15) - 8);
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) out[j + 16] = d * float((Byte(q + j) >> 4) - 8);
 }
 
 void DecodeQ4_1(const std::byte* block, float* out) {
   const float d = LoadHalf(block);
   const float m = LoadHalf(block + 2);
-  for (int j = 0; j < 16; ++j) {
-    const int q = Byte(block + 4 + j);
-    out[j] = d * float(q & 15) + m;
-    out[j + 16] = d * float(q >> 4) + m;
-  }
+  const std::byte* q = block + 4;
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) out[j] = d * float(Byte(q + j) & 15) + m;
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) out[j + 16] = d * float(Byte(q + j) >> 4) + m;
 }
 
 // The fifth bit of element j is bit j of a 32-bit word.
+int FifthBit(uint32_t high, int j) { return int((high >> j) & 1) << 4; }
+
 void DecodeQ5_0(const std::byte* block, float* out) {
   const float d = LoadHalf(block);
   const uint32_t high = Load<uint32_t>(block + 2);
+  const std::byte* q = block + 6;
+#pragma GCC unroll 1
   for (int j = 0; j < 16; ++j) {
-    const int q = Byte(block + 6 + j);
-    out[j] = d * float(((q & 15) | (int((high >> j) & 1) << 4)) - 16);
-    out[j + 16] = d * float(((q >> 4) | (int((high >> (j + 16)) & 1) << 4)) - 16);
+    out[j] = d * float(((Byte(q + j) & 15) | FifthBit(high, j)) - 16);
+  }
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) {
+    out[j + 16] = d * float(((Byte(q + j) >> 4) | FifthBit(high, j + 16)) - 16);
   }
 }
 
@@ -54,10 +61,14 @@ void DecodeQ5_1(const std::byte* block, float* out) {
   const float d = LoadHalf(block);
   const float m = LoadHalf(block + 2);
   const uint32_t high = Load<uint32_t>(block + 4);
+  const std::byte* q = block + 8;
+#pragma GCC unroll 1
   for (int j = 0; j < 16; ++j) {
-    const int q = Byte(block + 8 + j);
-    out[j] = d * float((q & 15) | (int((high >> j) & 1) << 4)) + m;
-    out[j + 16] = d * float((q >> 4) | (int((high >> (j + 16)) & 1) << 4)) + m;
+    out[j] = d * float((Byte(q + j) & 15) | FifthBit(high, j)) + m;
+  }
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) {
+    out[j + 16] = d * float((Byte(q + j) >> 4) | FifthBit(high, j + 16)) + m;
   }
 }
 
@@ -114,21 +125,21 @@ void DecodeQ5_K(const std::byte* block, float* out) {
 }
 
 // low[128], high[64], int8 scales[16], d. Halves of 128 elements; in each, four groups of 32 share
-// the bytes: their low nibbles, then their high nibbles; two more bits each from one high byte.
+// the bytes: their low nibbles, then their high nibbles; two more bits each from one high byte. A
+// scale covers 16 elements.
 void DecodeQ6_K(const std::byte* block, float* out) {
   const float d = LoadHalf(block + 208);
-  for (int i = 0; i < 8; ++i, out += 32) {
-    const int half = i / 4;
-    const int group = i % 4;
-    const std::byte* low = block + half * 64 + group % 2 * 32;
-    const std::byte* high = block + 128 + half * 32;
-    const std::byte* scales = block + 192 + i * 2;
-    const int low_shift = group / 2 * 4;
-    const int high_shift = group * 2;
-    for (int j = 0; j < 32; ++j) {
+  for (int i = 0; i < 16; ++i, out += 16) {
+    const int half = i / 8, group = i / 2 % 4;
+    const std::byte* low = block + half * 64 + group % 2 * 32 + i % 2 * 16;
+    const std::byte* high = block + 128 + half * 32 + i % 2 * 16;
+    const int low_shift = group / 2 * 4, high_shift = group * 2;
+    const float scale = d * float(int8_t(Byte(block + 192 + i)));
+#pragma GCC unroll 1
+    for (int j = 0; j < 16; ++j) {
       const int q =
           ((Byte(low + j) >> low_shift) & 15) | (((Byte(high + j) >> high_shift) & 3) << 4);
-      out[j] = d * float(int8_t(Byte(scales + j / 16))) * float(q - 32);
+      out[j] = scale * float(q - 32);
     }
   }
 }

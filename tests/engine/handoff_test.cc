@@ -79,6 +79,7 @@ TEST(Handoff, TextIsTheColocatedText) {
           options.max_local_prefill_length = local;
           Pair pair(options, options);
           pair.link.one_stage = one_stage;
+          pair.link.anchor_bits = 2;
           // The later stages land after a while, so that drafts are made.
           int asked = 0;
           pair.link.allow = [&](Stage s) { return s != Stage::kTarget || ++asked % 9 == 0; };
@@ -98,8 +99,8 @@ TEST(Handoff, TextIsTheColocatedText) {
       }
     }
   }
-  EXPECT_GT(accepted, 100);
-  EXPECT_GT(rejected, 20);
+  EXPECT_GT(accepted, 50);
+  EXPECT_GT(rejected, 10);
 }
 
 TEST(Handoff, ALongVerificationRunsInPieces) {

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program itself: flags, errors, exit codes, inspect, bench, chat, SIGTERM."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from cluster import Cluster, LYNX, MODEL, SHARED
+
+
+def run(*args, timeout=120, **kwargs):
+    return subprocess.run([LYNX, *map(str, args)], capture_output=True, text=True, timeout=timeout,
+                          **kwargs)
+
+
+def one_line_error(*args, mentions=()):
+    result = run(*args)
+    assert result.returncode == 1, result
+    lines = [l for l in result.stderr.splitlines() if l]
+    assert len(lines) == 1, result.stderr
+    for word in mentions:
+        assert word in lines[0]
+    return lines[0]
+
+
+def test_help_and_version():
+    assert "serve" in run("--help").stdout
+    assert run("--version").stdout.startswith("lynx ")
+    for command in ("serve", "gateway", "prefill", "decode", "chat", "bench", "inspect"):
+        result = run(command, "--help")
+        assert result.returncode == 0 and "Usage" in result.stdout
+
+
+def test_unknown_flag_names_the_nearest():
+    result = run("serve", "--prot", "1")
+    assert result.returncode == 1 and "did you mean --port" in result.stderr
+
+
+def test_bad_values_are_one_line():
+    one_line_error("serve", "--model", "/nowhere.gguf", mentions=["/nowhere.gguf"])
+    one_line_error("serve", "--model", MODEL, "--codec", "zip", mentions=["codec", "planes"])
+    one_line_error("serve", "--model", MODEL, "--port", "70000", mentions=["port", "65535"])
+    one_line_error("serve", "--config", "/nowhere.yaml", mentions=["/nowhere.yaml"])
+    one_line_error("inspect", "/nowhere", mentions=["/nowhere"])
+
+
+def test_check_config_prints_the_effective_configuration():
+    result = run("serve", "--model", MODEL, "--max_num_seqs", "7", "--check-config")
+    assert result.returncode == 0 and "max_num_seqs: 7" in result.stdout
+
+
+def malformed():
+    path = os.path.join(SHARED, "reference/malformed/cases.jsonl")
+    if not os.path.exists(path):
+        return []
+    with open(path) as f:
+        return [json.loads(line) for line in f]
+
+
+@pytest.mark.parametrize("case", malformed() or [None], ids=lambda c: c["name"] if c else "absent")
+def test_malformed_model_is_one_line(case):
+    if case is None:
+        pytest.skip("the malformed files are not here (shared/reference/malformed)")
+    path = os.path.join(SHARED, "reference/malformed", case["path"])
+    result = run("inspect", "--load", path, timeout=30)
+    assert result.returncode == 1, result
+    lines = [l for l in result.stderr.splitlines() if l]
+    assert len(lines) == 1, result.stderr
+    line = lines[0].lower()
+    assert case["file"].lower() in line, line
+    for words in case["mentions"]:
+        assert any(word.lower() in line for word in words), (line, words)
+
+
+def test_inspect():
+    result = run("inspect", MODEL)
+    assert result.returncode == 0
+    for word in ("llama", "49152", "Q4_1", "planes", "lossless", "int4"):
+        assert word in result.stdout
+
+
+def test_bench_prints_json_lines():
+    result = run("bench", "engine", "--model", MODEL, "--threads", 1, "--prefill", 64, "--depth", 0,
+                 "--batch", "1,2", "--repeats", 1)
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [r["kind"] for r in rows] == ["prefill", "decode", "decode"]
+    for row in rows:
+        assert row["tok_per_s"] > 0 and row["bound_tok_per_s"] > 0 and row["threads"] == 1
+    result = run("bench", "codec", "--codecs", "planes", "--repeats", 1)
+    assert {json.loads(l)["kind"] for l in result.stdout.splitlines()} == {"encode", "decode"}
+
+
+def test_chat_prints_answer_and_timeline():
+    with Cluster("--threads", 1) as c:
+        result = run("chat", "--url", c.url, "--temperature", 0, "--max-tokens", 16,
+                     "What is the capital of France?")
+        assert result.returncode == 0, result.stderr
+        assert "Paris" in result.stdout and "first_token" in result.stdout
+        assert "drafted" in result.stdout.splitlines()[-1]
+        assert run("chat", "--url", c.url, "--model", "other", "hi").returncode == 1
+
+
+def test_sigterm_lets_running_requests_finish():
+    with Cluster("--threads", 1) as c:
+        with c.http.stream("POST", "/v1/completions", json={
+                "prompt": "Once upon a time", "max_tokens": 120, "ignore_eos": True,
+                "stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            c.process.send_signal(signal.SIGTERM)
+            rest = [l for l in lines if l]
+        assert rest[-1] == "data: [DONE]" and '"error"' not in "".join(rest)
+        c.process.wait(30)
+        assert c.process.returncode == 0
+
+
+def test_no_process_survives_a_killed_supervisor():
+    with Cluster("--threads", 1) as c:
+        pids = [c.pid(n) for n in ("gateway", "prefill0", "decode0")]
+        c.process.kill()
+        c.process.wait()
+        end = time.time() + 15
+        while any(os.path.exists(f"/proc/{p}") and
+                  "Z" not in open(f"/proc/{p}/stat").read().split()[2] for p in pids):
+            assert time.time() < end
+            time.sleep(0.1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many bytes to keep outstanding: enough to keep the link busy, few enough that an urgent chunk
-// is not queued behind many. Measures the rate and the shortest latency of pulls while the receiver
-// is busy; the window is rate × (latency + 8 ms). Pure logic.
+// is not queued behind many. Measures the rate while the receiver is busy, and the latency of pulls
+// that had the link to themselves; the window is rate × (latency + 8 ms). Pure logic.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,7 @@ class PullWindow {
 
   size_t bytes_;
   double bytes_per_second_ = 0;
-  double latency_s_ = 0;  // shortest of this period
-  int64_t latency_since_ns_ = 0;
+  double latency_s_ = 0;           // 0 = not known yet
   int64_t interval_begin_ns_ = 0;  // 0 = none open
   size_t interval_bytes_ = 0;
 };

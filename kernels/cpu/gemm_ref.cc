@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalar kernels: one output at a time, every operation written out. Slow, and the meaning of
-// all the others.
+// The scalar kernels: every operation written out, one after another. Slow, and the meaning of all
+// the others.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,15 +15,12 @@ namespace {
 
 #include "kernels/cpu/gemm_convert-inl.h"
 
-// Calls f(panel, output in the panel, row) for every result and stores what it returns.
+// Calls f(panel, row, the 16 sums of the panel for that row) for every result.
 template <typename F>
-void ForEachOutput(const GemmStep& s, F&& f) {
+void ForEachRowOfPanel(const GemmStep& s, const F& f) {
   for (int p = 0; p < s.panels; ++p) {
     for (int r = 0; r < s.rows; ++r) {
-      for (int j = 0; j < kPanelOutputs; ++j) {
-        float& out = s.acc[(size_t(r) * s.panels + p) * kPanelOutputs + j];
-        out = f(p, j, r, out);
-      }
+      f(p, r, s.acc + (size_t(r) * s.panels + p) * kPanelOutputs);
     }
   }
 }
@@ -36,68 +33,87 @@ T Load(const std::byte* p) {
 }
 
 void GemmBf16Ref(const GemmStep& s) {
-  ForEachOutput(s, [&s](int panel, int j, int row, float) {
-    const std::byte* line = s.weights + panel * s.weight_stride + size_t(j) * 4;
+  ForEachRowOfPanel(s, [&s](int panel, int row, float* sums) {
+    const std::byte* line = s.weights + panel * s.weight_stride;
     const float* x = s.x + size_t(row) * kBlockInputs;
-    float sum = 0;
+    std::fill(sums, sums + kPanelOutputs, 0.0f);
     for (int64_t b = 0; b < s.blocks; ++b, x += s.rows * kBlockInputs) {
-      float even = 0, odd = 0;
+      float even[kPanelOutputs] = {}, odd[kPanelOutputs] = {};
       for (int i = 0; i < kBlockInputs; i += 2, line += kLineBytes) {
-        const uint32_t pair = Load<uint32_t>(line);
-        even = std::fma(x[i], std::bit_cast<float>(pair << 16), even);
-        odd = std::fma(x[i + 1], std::bit_cast<float>(pair & 0xffff0000u), odd);
+        for (int j = 0; j < kPanelOutputs; ++j) {
+          const uint32_t pair = Load<uint32_t>(line + j * 4);
+          even[j] = std::fma(x[i], std::bit_cast<float>(pair << 16), even[j]);
+          odd[j] = std::fma(x[i + 1], std::bit_cast<float>(pair & 0xffff0000u), odd[j]);
+        }
       }
-      sum += even + odd;
+      for (int j = 0; j < kPanelOutputs; ++j) sums[j] += even[j] + odd[j];
     }
-    return sum;
   });
 }
 
 void GemmF32Ref(const GemmStep& s) {
-  ForEachOutput(s, [&s](int panel, int j, int row, float sum) {
-    const std::byte* line = s.weights + panel * s.weight_stride + size_t(j) * 4;
+  ForEachRowOfPanel(s, [&s](int panel, int row, float* sums) {
+    const std::byte* line = s.weights + panel * s.weight_stride;
     const float* x = s.x + size_t(row) * kBlockInputs;
     for (int64_t b = 0; b < s.blocks; ++b, x += s.rows * kBlockInputs) {
       for (int i = 0; i < kBlockInputs; ++i, line += kLineBytes) {
-        sum = std::fma(x[i], Load<float>(line), sum);
+        for (int j = 0; j < kPanelOutputs; ++j) {
+          sums[j] = std::fma(x[i], Load<float>(line + j * 4), sums[j]);
+        }
       }
     }
-    return sum;
   });
 }
 
-// Codes 4 i .. 4 i + 3 of a block, for i in 0 .. 7, of one output.
-int CodeQ8_0(const std::byte* block, int i, int byte) {
-  return std::to_integer<int>(block[i * kLineBytes + byte]) - 128;
+// The weights that stand for 4 inputs, group i of 8 in a block, of 16 outputs: codes[output][4].
+void CodesQ8_0(const std::byte* block, int i, int (&codes)[4 * kPanelOutputs]) {
+  const std::byte* line = block + i * kLineBytes;
+  for (int j = 0; j < kLineBytes; ++j) codes[j] = std::to_integer<int>(line[j]) - 128;
 }
-int CodeQ4_0(const std::byte* block, int i, int byte) {
-  return ((std::to_integer<int>(block[i % 4 * kLineBytes + byte]) >> (i / 4 * 4)) & 15) - 8;
+void CodesQ4_1(const std::byte* block, int i, int (&codes)[4 * kPanelOutputs]) {
+  const std::byte* line = block + i % 4 * kLineBytes;
+  const int shift = i / 4 * 4;
+  for (int j = 0; j < kLineBytes; ++j) codes[j] = (std::to_integer<int>(line[j]) >> shift) & 15;
 }
-int CodeQ4_1(const std::byte* block, int i, int byte) {
-  return (std::to_integer<int>(block[i % 4 * kLineBytes + byte]) >> (i / 4 * 4)) & 15;
+void CodesQ4_0(const std::byte* block, int i, int (&codes)[4 * kPanelOutputs]) {
+  CodesQ4_1(block, i, codes);
+  for (int& code : codes) code -= 8;
 }
 
-template <int (*kCode)(const std::byte*, int, int), int kLines, bool kHasMin>
+template <void (*kCodes)(const std::byte*, int, int (&)[4 * kPanelOutputs])>
+void BlockDots(const std::byte* block, const int8_t* x, int (&dots)[kPanelOutputs]) {
+  std::fill(dots, dots + kPanelOutputs, 0);
+  for (int i = 0; i < kBlockInputs / 4; ++i, x += 4) {
+    int codes[4 * kPanelOutputs];
+    kCodes(block, i, codes);
+    for (int j = 0; j < kPanelOutputs; ++j) {
+      for (int k = 0; k < 4; ++k) dots[j] += codes[4 * j + k] * x[k];
+    }
+  }
+}
+
+template <void (*kCodes)(const std::byte*, int, int (&)[4 * kPanelOutputs]), int kLines,
+          bool kHasMin>
 void GemmInt8Ref(const GemmStep& s) {
-  constexpr int kScaleBytes = kPanelOutputs * 2;
-  ForEachOutput(s, [&s](int panel, int j, int row, float) {
-    const std::byte* block = s.weights + panel * s.weight_stride + size_t(j) * 4;
-    const std::byte* scale = s.scales + panel * s.scale_stride + size_t(j) * 2;
-    float sum = 0;
+  constexpr int kScaleLine = kPanelOutputs * 2;
+  ForEachRowOfPanel(s, [&s](int panel, int row, float* sums) {
+    const std::byte* block = s.weights + panel * s.weight_stride;
+    const std::byte* scales = s.scales + panel * s.scale_stride;
+    std::fill(sums, sums + kPanelOutputs, 0.0f);
     for (int64_t b = 0; b < s.blocks; ++b, block += kLines * kLineBytes) {
       const int64_t index = b * s.rows + row;
-      const int8_t* x = s.q.codes + index * kBlockInputs;
-      int32_t dot = 0;
-      for (int i = 0; i < kBlockInputs; ++i) dot += kCode(block, i / 4, i % 4) * x[i];
-      const float d = HalfToFloat(Load<uint16_t>(scale)) * s.q.scales[index];
-      sum = std::fma(static_cast<float>(dot), d, sum);
-      scale += kScaleBytes;
-      if (kHasMin) {
-        sum = std::fma(HalfToFloat(Load<uint16_t>(scale)), s.q.scaled_sums[index], sum);
-        scale += kScaleBytes;
+      int dots[kPanelOutputs];
+      BlockDots<kCodes>(block, s.q.codes + index * kBlockInputs, dots);
+      for (int j = 0; j < kPanelOutputs; ++j) {
+        const float d = HalfToFloat(Load<uint16_t>(scales + j * 2)) * s.q.scales[index];
+        sums[j] = std::fma(static_cast<float>(dots[j]), d, sums[j]);
+        if (kHasMin) {
+          const float m = HalfToFloat(Load<uint16_t>(scales + kScaleLine + j * 2));
+          sums[j] = std::fma(m, s.q.scaled_sums[index], sums[j]);
+        }
       }
+      scales += kHasMin ? 2 * kScaleLine : kScaleLine;
     }
-    return sum;
   });
 }
 
@@ -114,9 +130,9 @@ const GemmKernels kGemmScalar = {
     .max_int8_rows = 8,
     .max_f32_rows = 8,
     .bf16 = GemmBf16Ref,
-    .q8_0 = GemmInt8Ref<CodeQ8_0, 8, false>,
-    .q4_0 = GemmInt8Ref<CodeQ4_0, 4, false>,
-    .q4_1 = GemmInt8Ref<CodeQ4_1, 4, true>,
+    .q8_0 = GemmInt8Ref<CodesQ8_0, 8, false>,
+    .q4_0 = GemmInt8Ref<CodesQ4_0, 4, false>,
+    .q4_1 = GemmInt8Ref<CodesQ4_1, 4, true>,
     .f32 = GemmF32Ref,
     .round_rows = RoundRows,
     .copy_rows = CopyRows,

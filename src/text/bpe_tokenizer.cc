@@ -22,10 +22,7 @@ std::vector<ByteRange> Within(std::span<const ByteRange> ranges, size_t begin, s
 
 BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts) : parts_(std::move(parts)) {
   for (AddedToken token : parts_.added_tokens) {
-    if (token.special) {
-      parts_.vocabulary.MarkSpecial(token.id);
-      special_matcher_.Add(token);
-    }
+    if (token.special) special_matcher_.Add(token);
     if (token.normalized) {
       token.content = parts_.normalizer.Apply(token.content);
       normalized_matcher_.Add(token);

@@ -33,7 +33,7 @@ struct BpeTokenizerParts {
 // pre-tokenizer → BPE.
 class BpeTokenizer final : public Tokenizer {
  public:
-  // Marks the special added tokens and spells the vocabulary.
+  // The special tokens are marked in the vocabulary already; this spells it.
   explicit BpeTokenizer(BpeTokenizerParts parts);
 
   std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const override;

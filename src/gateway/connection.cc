@@ -214,7 +214,10 @@ Task<bool> BeastConnection::ServeOne() {
     co_return co_await Refuse(exchange, *std::move(error));
   }
   stream_.expires_never();
-  if (is_preflight) co_return co_await Send(exchange, {.status = 204});
+  if (is_preflight) {
+    HttpResponse no_content{.status = 204};  // g++ 12 destroys an aggregate inside co_await twice
+    co_return co_await Send(exchange, std::move(no_content));
+  }
   switch (exchange.match.route) {
     case Route::kCompletions:
     case Route::kChatCompletions:

@@ -20,7 +20,8 @@ namespace lynx {
 
 inline EngineOutput Tokens(std::vector<TokenId> ids) {
   EngineOutput output;
-  for (TokenId id : ids) output.tokens.push_back({.id = id, .logprob = -0.5f, .rank = 1, .top = {}});
+  for (TokenId id : ids)
+    output.tokens.push_back({.id = id, .logprob = -0.5f, .rank = 1, .top = {}});
   return output;
 }
 

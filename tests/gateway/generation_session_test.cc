@@ -36,13 +36,12 @@ class GenerationSessionTest : public testing::Test {
   }
 
   std::unique_ptr<GenerationSession> Start(const std::string& body) {
-    return std::make_unique<GenerationSession>(
-        Plan(body),
-        SessionContext{.generator = generator_,
-                       .tokenizer = TinyTokenizer(),
-                       .metrics = *metrics_,
-                       .max_model_len = kMaxModelLen},
-        [this] { ++num_wakeups_; });
+    return std::make_unique<GenerationSession>(Plan(body),
+                                               SessionContext{.generator = generator_,
+                                                              .tokenizer = TinyTokenizer(),
+                                                              .metrics = *metrics_,
+                                                              .max_model_len = kMaxModelLen},
+                                               [this] { ++num_wakeups_; });
   }
 
   Json Whole(const std::string& body) {
@@ -60,8 +59,8 @@ class GenerationSessionTest : public testing::Test {
 EngineOutput WithLogprobs(EngineOutput output, int num_top) {
   for (TokenOutput& token : output.tokens) {
     for (int i = 0; i < num_top; ++i) {
-      token.top.push_back({.id = token.id + i, .logprob = -0.5f - static_cast<float>(i),
-                           .rank = i + 1});
+      token.top.push_back(
+          {.id = token.id + i, .logprob = -0.5f - static_cast<float>(i), .rank = i + 1});
     }
   }
   return output;
@@ -80,10 +79,9 @@ TEST_F(GenerationSessionTest, BytesOfAStream) {
   generator_.Send(0, Finish(FinishReason::kStop, {2}));
   const GenerationSession::Step step = session->Advance();
   EXPECT_TRUE(step.done);
-  const std::string expected_usage =
-      "\"usage\":{\"completion_tokens\":2,\"prompt_tokens\":" +
-      std::to_string(generator_.WaitForCall(0).prompt_ids.size()) +
-      ",\"prompt_tokens_details\":{\"cached_tokens\":0}";
+  const std::string expected_usage = "\"usage\":{\"completion_tokens\":2,\"prompt_tokens\":" +
+                                     std::to_string(generator_.WaitForCall(0).prompt_ids.size()) +
+                                     ",\"prompt_tokens_details\":{\"cached_tokens\":0}";
   EXPECT_TRUE(step.sse.starts_with(
       "data: {\"choices\":[{\"finish_reason\":\"stop\",\"index\":0,\"logprobs\":null,"
       "\"stop_reason\":null,\"text\":\"\"}]"))
@@ -109,8 +107,8 @@ TEST_F(GenerationSessionTest, NoEmptyDeltaWhileTextIsHeld) {
 
 TEST_F(GenerationSessionTest, SamplesHaveSeedsOfTheirOwnAndTheirPlace) {
   generator_.set_script([](const Request& request) {
-    return std::vector{Finish(FinishReason::kLength,
-                              ByteIds(request.sampling.seed % 2 == 0 ? "e" : "o"))};
+    return std::vector{
+        Finish(FinishReason::kLength, ByteIds(request.sampling.seed % 2 == 0 ? "e" : "o"))};
   });
   const Json answer = Whole(R"({"prompt":["a","b"],"n":2,"seed":10,"max_tokens":1})");
   ASSERT_EQ(answer["choices"].size(), 4u);
@@ -197,8 +195,7 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
   EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 1);
   EXPECT_EQ(usage["lynx"]["events_ms"], (Json{{"first_token", 5.0}}));
   EXPECT_EQ(usage["lynx"]["drafted"], 4);
-  EXPECT_EQ(usage["lynx"]["stage_bytes"],
-            (Json{{"anchor", 10}, {"residual", 20}, {"exact", 0}}));
+  EXPECT_EQ(usage["lynx"]["stage_bytes"], (Json{{"anchor", 10}, {"residual", 20}, {"exact", 0}}));
   EXPECT_GE(usage["lynx"]["ttft_ms"], 0.0);
 }
 
@@ -295,9 +292,8 @@ TEST(PlanGeneration, AHugeTextIsRefusedBySizeAlone) {
   OpenAiRequest request;
   request.prompts.push_back({.text = std::string(1 << 20, 'a'), .ids = {}});
   GenerationPlan plan;
-  const MaybeError error = PlanGeneration(std::move(request),
-                                          MakeTextModel(TinyTokenizer(), nullptr), rules, "id",
-                                          &plan);
+  const MaybeError error = PlanGeneration(
+      std::move(request), MakeTextModel(TinyTokenizer(), nullptr), rules, "id", &plan);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code, "context_length_exceeded");
 }

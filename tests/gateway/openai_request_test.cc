@@ -17,8 +17,8 @@ RequestRules Rules() {
 
 // `extra` is merged into a minimal valid body.
 std::string With(Api api, const std::string& extra) {
-  const std::string base = api == kChatApi ? R"("messages":[{"role":"user","content":"hi"}])"
-                                           : R"("prompt":"hi")";
+  const std::string base =
+      api == kChatApi ? R"("messages":[{"role":"user","content":"hi"}])" : R"("prompt":"hi")";
   return "{" + base + (extra.empty() ? "" : ",") + extra + "}";
 }
 
@@ -235,8 +235,7 @@ TEST(OpenAiRequest, PromptForms) {
 }
 
 TEST(OpenAiRequest, MessagesTakeTheFormOfTemplates) {
-  const OpenAiRequest request = Good(
-      X, R"("messages":[
+  const OpenAiRequest request = Good(X, R"("messages":[
         {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"name":null},
         {"role":"assistant","content":null,"reasoning":"r",
          "tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},
@@ -269,7 +268,8 @@ TEST(ParseBody, RefusesHostileShapes) {
         "{\"a\":[[[[[[1]]]]]]}", "{\"a\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1]}", "{} x"}) {
     EXPECT_TRUE(ParseBody(text, limits, &out)) << text;
   }
-  EXPECT_FALSE(ParseBody(R"({"a":"[[[[[[[[[[[[[,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"})", limits, &out));
+  EXPECT_FALSE(
+      ParseBody(R"({"a":"[[[[[[[[[[[[[,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"})", limits, &out));
 }
 
 TEST(OpenAiRequest, ChoicesAreCappedTogether) {

@@ -19,6 +19,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "codec/codecs.h"
 #include "codec/tile_access.h"
@@ -44,18 +45,18 @@ class Companding {
         value_[anchor + 16 * residual] = Signed(anchor, 16 * bin - residual + 8);
       }
     }
-    for (int i = 0, magnitude = 0; i < kBuckets; ++i) {
+    threshold_[kMaxMagnitude + 1] = std::numeric_limits<float>::infinity();
+    for (int i = 0, magnitude = 0; i <= kBuckets; ++i) {
       const float y = static_cast<float>(i) / kBuckets;
-      while (magnitude < kMaxMagnitude && threshold_[magnitude + 1] <= y) ++magnitude;
+      while (threshold_[magnitude + 1] <= y) ++magnitude;
       bucket_[i] = static_cast<uint8_t>(magnitude);
     }
   }
 
-  // I of |y|, 0 <= y <= 1.
+  // I of |y|, 0 <= y <= 1. A bucket is narrower than any step of I.
   int Magnitude(float y) const {
-    int i = bucket_[std::min(static_cast<int>(y * kBuckets), kBuckets - 1)];
-    while (i < kMaxMagnitude && threshold_[i + 1] <= y) ++i;
-    return i;
+    const int i = bucket_[static_cast<int>(y * kBuckets)];
+    return i + (threshold_[i + 1] <= y);
   }
   // y of anchor nibble + 16 x residual nibble.
   float Value(int code) const { return value_[code]; }
@@ -63,7 +64,7 @@ class Companding {
   float AnchorValue(int nibble) const { return anchor_value_[nibble]; }
 
  private:
-  static constexpr int kBuckets = 512;
+  static constexpr int kBuckets = 1024;
   static double Inverse(double magnitude) {
     return std::expm1(magnitude / kMaxMagnitude * std::log1p(kAlpha)) / kAlpha;
   }
@@ -72,10 +73,10 @@ class Companding {
     return (anchor & 8) != 0 ? -y : y;
   }
 
-  std::array<float, kMaxMagnitude + 1> threshold_;  // the smallest y with that I
+  std::array<float, kMaxMagnitude + 2> threshold_;  // the smallest y with that I
   std::array<float, 256> value_;
   std::array<float, 16> anchor_value_;
-  std::array<uint8_t, kBuckets> bucket_;
+  std::array<uint8_t, kBuckets + 1> bucket_;
 };
 
 struct Channel {

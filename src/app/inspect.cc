@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "app/check_model.h"
 #include "formats/model_files.h"
 #include "formats/weight_type.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -93,7 +94,8 @@ absl::Status PrintCodecs(const ModelConfig& c) {
 
 }  // namespace
 
-absl::Status RunInspect(const std::string& path, bool list_tensors) {
+absl::Status RunInspect(const std::string& path, bool list_tensors, bool quick) {
+  if (!quick) LYNX_RETURN_IF_ERROR(CheckModel(path));
   LYNX_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(path));
   std::map<std::string, std::pair<int, size_t>> by_type;
   size_t total = 0;

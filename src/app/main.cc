@@ -119,10 +119,11 @@ int Main(int argc, char** argv) {
   chat->add_option("--seed", chat_options.seed, "Seed of the sampling");
 
   std::string inspect_path;
-  bool list_tensors = false;
+  bool list_tensors = false, quick = false;
   CLI::App* inspect = app.add_subcommand("inspect", "Say what a model file holds");
   inspect->add_option("model", inspect_path, "GGUF file or Hugging Face directory")->required();
   inspect->add_flag("--tensors", list_tensors, "List every tensor");
+  inspect->add_flag("--quick", quick, "Do not read and check the weights");
 
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine; JSON lines");
   bench->require_subcommand(1);
@@ -183,7 +184,7 @@ int Main(int argc, char** argv) {
                       });
   }
   if (chat->parsed()) return Finish("chat", RunChat(chat_options));
-  if (inspect->parsed()) return Finish("inspect", RunInspect(inspect_path, list_tensors));
+  if (inspect->parsed()) return Finish("inspect", RunInspect(inspect_path, list_tensors, quick));
   if (bench_engine->parsed()) return Finish("bench engine", RunBenchEngine(engine_options));
   return Finish("bench codec", RunBenchCodec(codec_options));
 }

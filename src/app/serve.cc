@@ -24,11 +24,11 @@
 #include <thread>
 
 #include "app/build_engine.h"
+#include "app/check_model.h"
 #include "app/child_process.h"
 #include "app/http_client.h"
 #include "app/stop_signals.h"
 #include "core/log.h"
-#include "formats/model_files.h"
 #include "rpc/daemon_watch.h"
 #include "spdlog/spdlog.h"
 
@@ -252,11 +252,8 @@ absl::Status RunServe(ClusterConfig config, const std::vector<std::string>& api_
   }
   std::error_code ignored;
   config.model = std::filesystem::absolute(config.model, ignored).string();
-  {
-    LYNX_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(config.model));
-    Say(absl::StrCat("model: ", config.model, " (", files->format(), ", ",
-                     files->tensors().size(), " tensors)"));
-  }
+  LYNX_RETURN_IF_ERROR(CheckModel(config.model));
+  Say(absl::StrCat("model: ", config.model));
   if (config.port == 0) {
     LYNX_ASSIGN_OR_RETURN(config.port, FindFreePort());
   }

@@ -66,7 +66,7 @@ def test_malformed_model_is_one_line(case):
     if case is None:
         pytest.skip("the malformed files are not here (shared/reference/malformed)")
     path = os.path.join(SHARED, "reference/malformed", case["path"])
-    result = run("inspect", "--load", path, timeout=30)
+    result = run("inspect", path, timeout=30)
     assert result.returncode == 1, result
     lines = [l for l in result.stderr.splitlines() if l]
     assert len(lines) == 1, result.stderr

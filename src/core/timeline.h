@@ -12,12 +12,12 @@ namespace lynx {
 // Durations in nanoseconds; nothing when an event did not happen. Verified tokens only.
 std::optional<int64_t> Between(const Timeline& t, Event from, Event to);
 
-std::optional<int64_t> QueueTime(const Timeline& t);     // arrived -> scheduled
-std::optional<int64_t> PrefillTime(const Timeline& t);   // prefill started -> first token
-std::optional<int64_t> TransferTime(const Timeline& t);  // prefill started -> target landed
-std::optional<int64_t> DecodeTime(const Timeline& t);    // first token -> finished
+std::optional<int64_t> QueueTime(const Timeline& t);      // arrived -> scheduled
+std::optional<int64_t> PrefillTime(const Timeline& t);    // prefill started -> first token
+std::optional<int64_t> TransferTime(const Timeline& t);   // prefill started -> target landed
+std::optional<int64_t> DecodeTime(const Timeline& t);     // first token -> finished
 std::optional<int64_t> InferenceTime(const Timeline& t);  // scheduled -> finished
-std::optional<int64_t> EndToEnd(const Timeline& t);      // arrived -> finished
+std::optional<int64_t> EndToEnd(const Timeline& t);       // arrived -> finished
 
 // Time to the k-th token, k = 1, 2, … : TTFT, TTST, T(k).
 std::optional<int64_t> TimeToToken(const Timeline& t, int k);

@@ -8,6 +8,8 @@ namespace lynx {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
+// A step looks at no more waiting sequences than this that cannot be admitted.
+constexpr int kMaxLeftOut = 64;
 
 int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
@@ -22,8 +24,8 @@ int CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
 // judges the last of them.
 int EngineImpl::DraftWindow(const Sequence& s) const {
   if (!options_.speculation) return 1;
-  const int remaining = std::min(s.sampling.max_tokens - s.num_output_tokens(),
-                                 max_model_len_ - s.num_tokens());
+  const int remaining =
+      std::min(s.sampling.max_tokens - s.num_output_tokens(), max_model_len_ - s.num_tokens());
   return 1 + std::clamp(remaining, 0, options_.max_draft_tokens);
 }
 
@@ -35,8 +37,8 @@ EngineImpl::Admission EngineImpl::PlanAdmission(const Sequence& s) const {
   if (use_cache) a.match = prefix_cache_.Match(s.tokens, s.cache_salt, num_full);
   // Computed here, at least one row must run, for its logits.
   const int local_hit = std::min<int>(a.match.blocks.size(), (num_tokens - 1) / kBlockSize);
-  a.remote = remote_ != nullptr &&
-             num_tokens - local_hit * kBlockSize > options_.max_local_prefill_length;
+  a.remote =
+      remote_ != nullptr && num_tokens - local_hit * kBlockSize > options_.max_local_prefill_length;
   if (!a.remote && local_hit < static_cast<int>(a.match.blocks.size())) {
     a.match = prefix_cache_.Match(s.tokens, s.cache_salt, local_hit);
   }
@@ -48,11 +50,17 @@ EngineImpl::Admission EngineImpl::PlanAdmission(const Sequence& s) const {
 }
 
 void EngineImpl::AdmitWaiting() {
+  if (waiting_.empty()) return;
+  UpdateRemoteDeadlines();
   bool admitted_any = false;
-  for (size_t i = 0; i < waiting_.size(); ++i) {
+  int num_left_out = 0;
+  for (size_t i = 0; i < waiting_.size() && num_left_out < kMaxLeftOut; ++i) {
     Sequence& s = *waiting_[i];
     if (s.state != State::kWaiting || scheduler_.num_free_seats() <= 0) continue;
-    if (!TryAdmit(s)) continue;
+    if (!TryAdmit(s)) {
+      ++num_left_out;
+      continue;
+    }
     admitted_any = true;
     for (size_t j = 0; j < i; ++j) ++waiting_[j]->times_passed;
   }
@@ -69,7 +77,13 @@ void EngineImpl::AdmitWaiting() {
 
 bool EngineImpl::TryAdmit(Sequence& s) {
   const Admission admission = PlanAdmission(s);
-  if (admission.remote && WaitsForRemote(s)) return false;
+  if (admission.remote && s.remote_deadline_ns != 0) {
+    if (Now() >= s.remote_deadline_ns) {
+      FailRequest(s, absl::UnavailableError(absl::StrCat("no prefill daemon was usable for ",
+                                                         options_.remote_wait_ms, " ms")));
+    }
+    return false;
+  }
   if (WaitsForEqualPrefix(s, admission)) return false;
   if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
   if (!TakeBlocks(s, admission)) {
@@ -80,19 +94,14 @@ bool EngineImpl::TryAdmit(Sequence& s) {
   return s.state != State::kWaiting;
 }
 
-// No prefill daemon is usable: wait a bounded time.
-bool EngineImpl::WaitsForRemote(Sequence& s) {
-  if (remote_->available()) {
-    s.remote_deadline_ns = 0;
-    return false;
+// While no prefill daemon is usable, who needs one waits a bounded time.
+void EngineImpl::UpdateRemoteDeadlines() {
+  if (remote_ == nullptr) return;
+  const bool available = remote_->available();
+  const int64_t deadline = Now() + options_.remote_wait_ms * kNsPerMs;
+  for (const Owned& s : waiting_) {
+    if (available || s->remote_deadline_ns == 0) s->remote_deadline_ns = available ? 0 : deadline;
   }
-  const int64_t now = Now();
-  if (s.remote_deadline_ns == 0) s.remote_deadline_ns = now + options_.remote_wait_ms * kNsPerMs;
-  if (now >= s.remote_deadline_ns) {
-    FailRequest(s, absl::UnavailableError(absl::StrCat("no prefill daemon was usable for ",
-                                                       options_.remote_wait_ms, " ms")));
-  }
-  return true;
 }
 
 // Another sequence is just getting the KV of a longer prefix of these tokens than the cache has:

@@ -148,8 +148,8 @@ absl::Status EngineImpl::Check(const RemotePrefillRequest& r) const {
   if (r.num_cached_tokens < 0 || r.num_cached_tokens > num_tokens ||
       r.num_cached_tokens % kBlockSize != 0) {
     return absl::InvalidArgumentError(absl::StrCat("num_cached_tokens: ", r.num_cached_tokens,
-                                                   " is not a multiple of ", kBlockSize,
-                                                   " in 0..", num_tokens));
+                                                   " is not a multiple of ", kBlockSize, " in 0..",
+                                                   num_tokens));
   }
   if (by_attempt_.contains(r.attempt) || pins_.Holds(r.attempt)) {
     return absl::InvalidArgumentError("this attempt has been started before");
@@ -211,9 +211,9 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
   }
   if (!event.first_token || s.attempt->first_token_known) return;
   if (event.first_token->id < 0 || event.first_token->id >= vocab_size_) {
-    OnAttemptFailed(s, absl::DataLossError(absl::StrCat("first token ", event.first_token->id,
-                                                        " is not in the vocabulary of ",
-                                                        vocab_size_)));
+    OnAttemptFailed(
+        s, absl::DataLossError(absl::StrCat("first token ", event.first_token->id,
+                                            " is not in the vocabulary of ", vocab_size_)));
     return;
   }
   s.attempt->first_token_known = true;

@@ -80,11 +80,12 @@ void EngineImpl::UsePrefillLogits(const BatchEntry& entry) {
 
 void EngineImpl::UseDraftLogits(const BatchEntry& entry) {
   Sequence& s = *entry.sequence;
-  const Choice choice = sampler_.Choose({.logits = LogitsOf(entry, 0),
-                                         .params = s.sampling,
-                                         .counts = s.counts,
-                                         .num_output_tokens = s.num_output_tokens() + s.num_drafts()},
-                                        s.num_tokens() + s.num_drafts());
+  const Choice choice =
+      sampler_.Choose({.logits = LogitsOf(entry, 0),
+                       .params = s.sampling,
+                       .counts = s.counts,
+                       .num_output_tokens = s.num_output_tokens() + s.num_drafts()},
+                      s.num_tokens() + s.num_drafts());
   if (s.timeline.at(Event::kFirstDraft) == 0) ++counters_.num_drafts;
   s.timeline.Mark(Event::kFirstDraft, Now());
   ++s.timeline.num_drafted;

@@ -57,9 +57,8 @@ void EngineImpl::StartAttempt(Sequence& s) {
   if (!s.prompt_logprobs_wanted) request.sampling.num_prompt_logprobs = -1;
   request.cache_salt = s.cache_salt;
   request.receiver_address = receiver_address_;
-  remote_->Start(request, [inbox = inbox_](RemotePrefillEvent event) {
-    inbox->Push(std::move(event));
-  });
+  remote_->Start(request,
+                 [inbox = inbox_](RemotePrefillEvent event) { inbox->Push(std::move(event)); });
 }
 
 bool EngineImpl::PollReceiver() {
@@ -71,8 +70,8 @@ bool EngineImpl::PollReceiver() {
 
 void EngineImpl::Apply(const ReceiveEvent& event) {
   using Kind = ReceiveEvent::Kind;
-  const bool terminal = event.kind == Kind::kRefined || event.kind == Kind::kFailed ||
-                        event.kind == Kind::kCancelled;
+  const bool terminal =
+      event.kind == Kind::kRefined || event.kind == Kind::kFailed || event.kind == Kind::kCancelled;
   if (terminal) pins_.Release(event.attempt);
   if (event.kind == Kind::kFailed) ++counters_.transfers_failed;
   const auto it = by_attempt_.find(event.attempt);
@@ -135,10 +134,9 @@ void EngineImpl::CompleteHandoff(Sequence& s) {
 void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {
   ++s.num_failed_attempts;
   if (IsFinal(status) || s.num_failed_attempts >= options_.max_prefill_attempts) {
-    FailRequest(s, absl::Status(status.code(),
-                                absl::StrCat("hand-off ", s.num_failed_attempts, " of ",
-                                             options_.max_prefill_attempts, " failed: ",
-                                             status.message())));
+    FailRequest(s, absl::Status(status.code(), absl::StrCat("hand-off ", s.num_failed_attempts,
+                                                            " of ", options_.max_prefill_attempts,
+                                                            " failed: ", status.message())));
     return;
   }
   Requeue(s);

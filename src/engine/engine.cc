@@ -64,8 +64,8 @@ EngineOptions Completed(EngineOptions o) {
 }
 
 int MaxModelLen(const EngineOptions& o, const ModelConfig& config) {
-  int64_t length = config.max_model_len > 0 ? config.max_model_len
-                                            : std::numeric_limits<int>::max();
+  int64_t length =
+      config.max_model_len > 0 ? config.max_model_len : std::numeric_limits<int>::max();
   if (o.max_model_len > 0) length = std::min<int64_t>(length, o.max_model_len);
   return static_cast<int>(std::min<int64_t>(length, int64_t{o.num_kv_blocks} * kBlockSize));
 }
@@ -216,7 +216,9 @@ void EngineImpl::Schedule() {
 
 // Finished sequences leave; those that wait again change lists.
 void EngineImpl::RemoveFinished() {
-  const auto leave = [this](const Owned& s) { return s->state == State::kFinished && !s->output_pending; };
+  const auto leave = [this](const Owned& s) {
+    return s->state == State::kFinished && !s->output_pending;
+  };
   std::erase_if(waiting_, leave);
   std::erase_if(seated_, leave);
   for (size_t i = 0; i < seated_.size();) {

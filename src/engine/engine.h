@@ -25,18 +25,18 @@ struct EngineOptions {
   int max_num_batched_tokens = 512;  // token budget of a step, also the prefill chunk
   int max_model_len = 0;             // 0 = the model's
   int num_kv_blocks = 0;
-  int max_waiting = 256;             // more: kResourceExhausted
+  int max_waiting = 256;  // more: kResourceExhausted
   bool enable_prefix_caching = true;
   bool speculation = true;
   int max_draft_tokens = 64;
-  double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below
+  double min_draft_survival = 0.05;    // stop drafting when the product of estimates falls below
   int max_local_prefill_length = 128;  // decode role: shorter (uncached) prompts stay here
   int max_prefill_attempts = 3;        // decode role: then the request fails
   int remote_wait_ms = 10000;  // decode role: how long a request waits for a usable prefill daemon
   // decode role: received KV equals the prefill side's bit for bit (false for lossy codecs and
   // kv.target 8bit: such blocks never enter the prefix cache).
   bool exact_handoff = true;
-  std::function<int64_t()> clock_ns;   // empty: the monotonic clock
+  std::function<int64_t()> clock_ns;  // empty: the monotonic clock
 };
 
 // A prefill-only request: compute the prompt, sample token 1, hand the KV over.
@@ -45,8 +45,8 @@ struct PrefillJob {
   int64_t arrival_ns = 0;
 };
 
-using OutputSink = std::function<void(EngineOutput)>;           // engine thread
-using PrefillSink = std::function<void(RemotePrefillEvent)>;    // engine thread
+using OutputSink = std::function<void(EngineOutput)>;         // engine thread
+using PrefillSink = std::function<void(RemotePrefillEvent)>;  // engine thread
 
 class Engine {
  public:
@@ -55,7 +55,8 @@ class Engine {
   // pool and the engine's wake function.
   struct Peers {
     std::function<std::unique_ptr<KvSender>(KvPoolView, std::function<void()> wake)> make_sender;
-    std::function<std::unique_ptr<KvReceiver>(KvPoolView, std::function<void()> wake)> make_receiver;
+    std::function<std::unique_ptr<KvReceiver>(KvPoolView, std::function<void()> wake)>
+        make_receiver;
     RemotePrefill* remote = nullptr;
     std::string receiver_address;
   };
@@ -67,8 +68,8 @@ class Engine {
   // sink, after Run has ended on the calling thread. The sink's last call has finished().
   virtual void Submit(Request request, OutputSink sink) = 0;
   virtual void SubmitPrefill(PrefillJob job, PrefillSink sink) = 0;
-  virtual void Cancel(std::string request_id) = 0;         // Submit's
-  virtual void CancelPrefill(AttemptId attempt) = 0;       // SubmitPrefill's
+  virtual void Cancel(std::string request_id) = 0;    // Submit's
+  virtual void CancelPrefill(AttemptId attempt) = 0;  // SubmitPrefill's
   virtual EngineStats stats() const = 0;
 
   // One step by hand (tests): true when something was done. Not together with Run.

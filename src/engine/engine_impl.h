@@ -71,15 +71,15 @@ class EngineImpl final : public Engine {
   // admission.cc
   struct Admission {
     PrefixMatch match;
-    int num_blocks = 0;       // in all, the match included
-    int num_from_pool = 0;    // of them, what is not owned by anybody now
+    int num_blocks = 0;     // in all, the match included
+    int num_from_pool = 0;  // of them, what is not owned by anybody now
     bool remote = false;
   };
   Admission PlanAdmission(const Sequence& s) const;
   int DraftWindow(const Sequence& s) const;
   void AdmitWaiting();
   bool TryAdmit(Sequence& s);
-  bool WaitsForRemote(Sequence& s);
+  void UpdateRemoteDeadlines();
   bool WaitsForEqualPrefix(const Sequence& s, const Admission& admission) const;
   bool TakeBlocks(Sequence& s, const Admission& admission);
   void StartAdmitted(Sequence& s, bool remote);

@@ -20,7 +20,7 @@ struct RemotePrefillRequest {
   int num_cached_tokens = 0;        // multiple of 64: the decode side has these blocks
   SamplingParams sampling;          // for token 1
   std::string cache_salt;
-  std::string receiver_address;     // Transport::address() of the decode daemon
+  std::string receiver_address;  // Transport::address() of the decode daemon
 };
 
 struct RemotePrefillEvent {

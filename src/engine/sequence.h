@@ -71,13 +71,13 @@ struct Sequence {
 
   std::optional<HandoffAttempt> attempt;
   int num_failed_attempts = 0;
-  int64_t remote_deadline_ns = 0;  // while no prefill daemon is usable
+  int64_t remote_deadline_ns = 0;  // 0: a prefill daemon is usable
 
   TokenCounts counts;
   std::vector<std::optional<TokenOutput>> prompt_logprobs;
   bool prompt_logprobs_wanted = false;  // and not yet reported
   Timeline timeline;
-  EngineOutput output;    // of this step
+  EngineOutput output;  // of this step
   bool output_pending = false;
 
   bool prefill_only() const { return prefill_sink != nullptr; }

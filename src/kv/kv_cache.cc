@@ -10,10 +10,15 @@ namespace lynx {
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(const KvLayout& layout, int num_blocks) {
   if (num_blocks < 1 || layout.block_bytes() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("KV pool: ", num_blocks, " blocks of ",
-                                                   layout.block_bytes(), " bytes: both must be > 0"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV pool: ", num_blocks, " blocks of ", layout.block_bytes(), " bytes: both must be > 0"));
   }
-  const size_t bytes = layout.block_bytes() * num_blocks;
+  size_t bytes;
+  if (__builtin_mul_overflow(layout.block_bytes(), static_cast<size_t>(num_blocks), &bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV pool: ", num_blocks, " blocks of ",
+                                                     layout.block_bytes(),
+                                                     " bytes exceed the address space"));
+  }
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {

@@ -96,9 +96,8 @@ Choice Sampler::Choose(const FilterInput& input, int64_t position) {
     return Filters::ChangesLogits(input) ? Greedy(filters_.Process(input)) : Greedy(input.logits);
   }
   const Filters::Result result = filters_.Apply(input);
-  const TopTwo top = result.survivors.empty()
-                         ? ChooseDense(result.scores, params.seed, position)
-                         : ChooseAmong(result, params.seed, position);
+  const TopTwo top = result.survivors.empty() ? ChooseDense(result.scores, params.seed, position)
+                                              : ChooseAmong(result, params.seed, position);
   return top.choice(params.temperature);
 }
 
@@ -132,7 +131,8 @@ TokenOutput Logprobs(std::span<const float> logits, TokenId token, int top_n) {
   std::sort(best.begin(), best.end(), before);
   out.top.reserve(n);
   for (size_t i = 0; i < best.size(); ++i) {
-    out.top.push_back({.id = best[i], .logprob = logprob(best[i]), .rank = static_cast<int>(i) + 1});
+    out.top.push_back(
+        {.id = best[i], .logprob = logprob(best[i]), .rank = static_cast<int>(i) + 1});
   }
   return out;
 }

@@ -13,7 +13,7 @@ namespace lynx {
 class TokenCounts {
  public:
   struct Count {
-    int output = 0;          // occurrences among the output tokens
+    int output = 0;  // occurrences among the output tokens
     bool in_prompt = false;
   };
 

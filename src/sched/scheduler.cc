@@ -55,8 +55,7 @@ void Scheduler::ScheduleOne(std::span<const RowRequest> requests, int index) {
   blocks_left_ -= num_new_blocks;
   tokens_left_ -= num_rows;
   granted_rows_[index] = num_rows;
-  plan_.grants.push_back(
-      {.index = index, .num_rows = num_rows, .num_new_blocks = num_new_blocks});
+  plan_.grants.push_back({.index = index, .num_rows = num_rows, .num_new_blocks = num_new_blocks});
 }
 
 // A sequence that cannot be preempted now will run, end, or become preemptible without anybody's
@@ -97,18 +96,16 @@ int Scheduler::Youngest(std::span<const RowRequest> requests) const {
 // The first prompt in line gets half of the chunk for certain, the shortest of the others go next,
 // so that a short prompt does not wait for a long one to end.
 void Scheduler::SchedulePrefills(std::span<const RowRequest> requests) {
-  order_.erase(std::remove_if(order_.begin(), order_.end(),
-                              [&](int i) {
-                                return requests[i].phase != Phase::kPrefill || preempted_[i];
-                              }),
-               order_.end());
+  order_.erase(
+      std::remove_if(order_.begin(), order_.end(),
+                     [&](int i) { return requests[i].phase != Phase::kPrefill || preempted_[i]; }),
+      order_.end());
   if (order_.empty()) return;
   const int head = order_.front();
   const int reserved = std::min(requests[head].num_rows, (prefill_tokens_left_ + 1) / 2);
   prefill_tokens_left_ -= reserved;
-  std::stable_sort(order_.begin() + 1, order_.end(), [&](int a, int b) {
-    return requests[a].num_rows < requests[b].num_rows;
-  });
+  std::stable_sort(order_.begin() + 1, order_.end(),
+                   [&](int a, int b) { return requests[a].num_rows < requests[b].num_rows; });
   for (size_t i = 1; i < order_.size(); ++i) {
     GrantPrefill(requests, order_[i], prefill_tokens_left_);
   }
@@ -126,8 +123,7 @@ void Scheduler::GrantPrefill(std::span<const RowRequest> requests, int index, in
   prefill_tokens_left_ -= num_rows;
   tokens_left_ -= num_rows;
   granted_rows_[index] = num_rows;
-  plan_.grants.push_back(
-      {.index = index, .num_rows = num_rows, .num_new_blocks = num_new_blocks});
+  plan_.grants.push_back({.index = index, .num_rows = num_rows, .num_new_blocks = num_new_blocks});
 }
 
 bool Scheduler::Admit(int num_blocks, int times_passed) {

@@ -41,7 +41,7 @@ struct RowRequest {
 };
 
 struct Grant {
-  int index = 0;       // in the requests
+  int index = 0;  // in the requests
   int num_rows = 0;
   int num_new_blocks = 0;
 };
@@ -87,8 +87,8 @@ class Scheduler {
   Options options_;
   Plan plan_;
   std::vector<int> order_;
-  std::vector<int> granted_rows_;   // by index
-  std::vector<bool> preempted_;     // by index
+  std::vector<int> granted_rows_;  // by index
+  std::vector<bool> preempted_;    // by index
   int tokens_left_ = 0;
   int prefill_tokens_left_ = 0;
   int blocks_left_ = 0;

@@ -193,7 +193,8 @@ TEST(Colocated, LogprobsOfOutputAndPrompt) {
     EXPECT_EQ(t.top[0].logprob, t.logprob);
   }
   // The prompt's logprobs are what decoding those tokens would have reported.
-  Request shorter = MakeRequest("b", std::vector(r.prompt_ids.begin(), r.prompt_ids.begin() + 129), 1);
+  Request shorter =
+      MakeRequest("b", std::vector(r.prompt_ids.begin(), r.prompt_ids.begin() + 129), 1);
   shorter.sampling.num_logprobs = 2;
   const Received at_end = c.Run(shorter);
   EXPECT_EQ(at_end.outputs[0].top[0].id, got.prompt_logprobs[129]->top[0].id);

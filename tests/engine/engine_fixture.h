@@ -23,7 +23,7 @@ struct Received {
   std::vector<TokenOutput> outputs;
   std::vector<TokenId> drafts;  // shown and neither revoked nor accepted yet
   int num_shown = 0, num_revoked = 0;
-  EngineOutput last;            // with finish_reason or error
+  EngineOutput last;  // with finish_reason or error
   std::vector<std::optional<TokenOutput>> prompt_logprobs;
   int num_prompt_logprob_reports = 0;
   int num_cached_tokens = -1;

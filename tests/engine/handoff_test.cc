@@ -43,15 +43,15 @@ TEST(Handoff, OneRequestHasEveryEvent) {
   EXPECT_EQ(got.tokens, Alone(r));
   const Timeline& t = got.last.timeline;
   int64_t previous = 0;
-  for (const Event e : {Event::kArrived, Event::kScheduled, Event::kPrefillStarted,
-                        Event::kFirstToken, Event::kFirstDraft, Event::kVerified,
-                        Event::kFinished}) {
+  for (const Event e :
+       {Event::kArrived, Event::kScheduled, Event::kPrefillStarted, Event::kFirstToken,
+        Event::kFirstDraft, Event::kVerified, Event::kFinished}) {
     EXPECT_GT(t.at(e), 0) << static_cast<int>(e);
     EXPECT_GE(t.at(e), previous);
     previous = t.at(e);
   }
-  for (const Event e : {Event::kAnchorLanded, Event::kResidualLanded, Event::kTargetLanded,
-                        Event::kRefined}) {
+  for (const Event e :
+       {Event::kAnchorLanded, Event::kResidualLanded, Event::kTargetLanded, Event::kRefined}) {
     EXPECT_GT(t.at(e), 0) << static_cast<int>(e);
   }
   EXPECT_EQ(t.num_handoffs, 1);
@@ -416,8 +416,8 @@ TEST(Handoff, SmallPoolsOnBothSidesDoNotDeadlock) {
     pair.link.allow = [&](Stage s) { return s != Stage::kTarget || ++asked % 7 == 0; };
     std::vector<Request> requests;
     for (int i = 0; i < 8; ++i) {
-      requests.push_back(MakeRequest("s" + std::to_string(i), RandomPrompt(170 + 7 * i, i), 70,
-                                     0.8f, i));
+      requests.push_back(
+          MakeRequest("s" + std::to_string(i), RandomPrompt(170 + 7 * i, i), 70, 0.8f, i));
       pair.Submit(requests.back());
     }
     pair.RunAll();

@@ -20,7 +20,7 @@ class InProcessPrefill final : public RemotePrefill {
   std::atomic<int> num_started = 0;
   std::atomic<int> num_landed = 0;
   std::atomic<int> num_cancelled = 0;
-  absl::Status refuse_with;      // not OK: every attempt is refused with it
+  absl::Status refuse_with;  // not OK: every attempt is refused with it
   bool swallow_first_token = false;
 
   void set_engine(Engine* engine) { engine_ = engine; }

@@ -67,8 +67,7 @@ class LoopbackPair {
 
   LoopbackPair(const Settings& settings, LoadedModel& prefill_side, LoadedModel& decode_side) {
     codec_ = std::move(*MakeCodec(settings.codec, *decode_side.backend));
-    const SendPlan plan =
-        DefaultSendPlan(*codec_, decode_side.model->kv_layout().num_layers, true);
+    const SendPlan plan = DefaultSendPlan(*codec_, decode_side.model->kv_layout().num_layers, true);
     const auto hub = MakeLoopbackHub();
     sending_ = MakeLoopbackTransport(hub);
     receiving_ = std::make_unique<FaultyTransport>(MakeLoopbackTransport(hub));

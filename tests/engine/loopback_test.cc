@@ -28,7 +28,8 @@ std::vector<Request> MixedRequests(int n, int vocab_size, int longest) {
 std::vector<std::vector<TokenId>> ColocatedTexts(const std::vector<Request>& requests,
                                                  LoadedModel& m) {
   std::vector<std::vector<TokenId>> texts;
-  for (const Request& r : requests) texts.push_back(Colocated(SmallOptions(), m.model.get()).Run(r).tokens);
+  for (const Request& r : requests)
+    texts.push_back(Colocated(SmallOptions(), m.model.get()).Run(r).tokens);
   return texts;
 }
 
@@ -40,8 +41,9 @@ class Loopback : public testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, Loopback,
-                         testing::Values("llama-gqa-tied", "llama-gqa-untied-sharded", "qwen3-qknorm",
-                                         "mistral-sliding-16", "qwen2-bias-outliers"),
+                         testing::Values("llama-gqa-tied", "llama-gqa-untied-sharded",
+                                         "qwen3-qknorm", "mistral-sliding-16",
+                                         "qwen2-bias-outliers"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -96,7 +98,8 @@ TEST_P(Loopback, EveryLosslessCodecAndNoSpeculation) {
 class LoopbackFaults : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(TinyModel("llama-gqa-tied"))) GTEST_SKIP() << "no reference models";
+    if (!std::filesystem::exists(TinyModel("llama-gqa-tied")))
+      GTEST_SKIP() << "no reference models";
     m_ = LoadedModel::Load(TinyModel("llama-gqa-tied"));
   }
   LoadedModel m_;
@@ -124,9 +127,8 @@ TEST_F(LoopbackFaults, AResidualThatNeverArrivesIsAnError) {
 TEST_F(LoopbackFaults, ACorruptedResidualIsPrefilledAgain) {
   LoopbackPair pair({}, m_, m_);
   int corrupted = 0;
-  pair.link().CorruptPulls([&](std::span<const std::byte> header) {
-    return IsLaterStage(header) && corrupted++ == 0;
-  });
+  pair.link().CorruptPulls(
+      [&](std::span<const std::byte> header) { return IsLaterStage(header) && corrupted++ == 0; });
   const Request r = MixedRequests(3, 512, 300)[2];
   pair.Submit(r);
   pair.RunAll();

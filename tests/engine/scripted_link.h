@@ -24,9 +24,9 @@ class ScriptedLink {
 
   // Whether a stage may land now; the default lets everything land.
   std::function<bool(Stage)> allow = [](Stage) { return true; };
-  bool one_stage = false;   // a plan without an anchor
-  int anchor_bits = 3;      // mantissa bits that the anchor keeps, of 7
-  bool slow_ends = false;   // ends of cancelled attempts are reported only by FinishCancels
+  bool one_stage = false;  // a plan without an anchor
+  int anchor_bits = 3;     // mantissa bits that the anchor keeps, of 7
+  bool slow_ends = false;  // ends of cancelled attempts are reported only by FinishCancels
   int64_t now_ns = 1;
 
   int num_refined = 0;
@@ -46,7 +46,8 @@ class ScriptedLink {
   // Lets every transfer go as far as it may.
   void Pump() {
     for (auto& [id, t] : transfers_) Advance(id, t);
-    std::erase_if(transfers_, [](const auto& e) { return e.second.send_over && e.second.receive_over; });
+    std::erase_if(transfers_,
+                  [](const auto& e) { return e.second.send_over && e.second.receive_over; });
   }
   // The connection is lost: every transfer fails on both sides.
   void FailAll() {
@@ -185,8 +186,8 @@ class ScriptedLink {
       const int num_tokens = std::min(kBlockSize, r.num_tokens - first);
       for (int layer = 0; layer < destination_.layout.num_layers; ++layer) {
         for (const KvKind kind : {KvKind::kKey, KvKind::kValue}) {
-          const auto* from = t.send ? source_.tile(t.send->block_table[block], layer, kind, 0)
-                                    : source_.base;
+          const auto* from =
+              t.send ? source_.tile(t.send->block_table[block], layer, kind, 0) : source_.base;
           f(reinterpret_cast<Bf16*>(destination_.tile(r.block_table[block], layer, kind, 0)),
             reinterpret_cast<const Bf16*>(from), kind, num_tokens);
         }

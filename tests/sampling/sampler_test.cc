@@ -70,8 +70,8 @@ TEST(Sampler, IsTheArgmaxOfLogitsPlusNoise) {
     TokenId want = 0;
     double best = -INFINITY, second = -INFINITY;
     for (TokenId t = 0; t < kVocab; ++t) {
-      const double score = double{logits[t]} / double{params.temperature} +
-                           GumbelNoise(params.seed, round, t);
+      const double score =
+          double{logits[t]} / double{params.temperature} + GumbelNoise(params.seed, round, t);
       if (score > best) {
         second = best;
         best = score;

@@ -114,8 +114,8 @@ TEST(Scheduler, ALoadingSequenceIsNeverPreempted) {
 
 TEST(Scheduler, DraftsPreemptNobody) {
   Scheduler s({});
-  const std::vector<RowRequest> requests = {
-      WithPhase(Decode(0, 64, 1), Phase::kDraft, 1, false), Decode(1, 10, 1)};
+  const std::vector<RowRequest> requests = {WithPhase(Decode(0, 64, 1), Phase::kDraft, 1, false),
+                                            Decode(1, 10, 1)};
   const Plan& plan = s.Schedule(requests, 0);
   EXPECT_THAT(plan.preempted, IsEmpty());
   EXPECT_EQ(Rows(plan), (std::map<int, int>{{1, 1}}));

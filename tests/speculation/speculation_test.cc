@@ -9,7 +9,8 @@ namespace lynx {
 namespace {
 
 Acceptance Accept(std::vector<TokenId> drafts, std::vector<TargetChoice> target) {
-  return AcceptDrafts(drafts, static_cast<int>(target.size()), [&](int row) { return target[row]; });
+  return AcceptDrafts(drafts, static_cast<int>(target.size()),
+                      [&](int row) { return target[row]; });
 }
 
 TEST(AcceptDrafts, LongestEqualPrefixAndOneMore) {

@@ -98,9 +98,9 @@ def test_bench_prints_json_lines():
 def test_chat_prints_answer_and_timeline():
     with Cluster("--threads", 1) as c:
         result = run("chat", "--url", c.url, "--temperature", 0, "--max-tokens", 16,
-                     "What is the capital of France?")
+                     "What is gravity?")
         assert result.returncode == 0, result.stderr
-        assert "Paris" in result.stdout and "first_token" in result.stdout
+        assert "ravity" in result.stdout and "first_token" in result.stdout
         assert "drafted" in result.stdout.splitlines()[-1]
         assert run("chat", "--url", c.url, "--model", "other", "hi").returncode == 1
 

@@ -4,17 +4,23 @@
 // Life of a peer:
 //   1. Connect (or a Hello from one that connected to us) makes an endpoint on each worker. The
 //      first message on each is a Hello, on control with our address, so that both sides are
-//      connected (on bulk it only makes UCX open its sockets now).
+//      connected. It is answered by a Welcome: now UCX's own wire-up is through on both sides.
 //   2. Beats on control every heartbeat interval, both ways. Any control message counts as one.
 //   3. An endpoint error, silence, a Bye or Disconnect ends it: the control thread closes its
 //      endpoint, then the bulk thread closes its own and voids the peer's offers, then the handler
 //      is told.
+// UCX 1.13 aborts a process whose endpoint fails while it answers a wire-up request (fixed by
+// openucx/ucx 9ccaf31bb6), so Stop waits a moment for Welcomes that are due and flushes before it
+// closes, and a peer that was lost is not connected to again at once.
+//
 // A connection is named by (epoch, connection id of the side that sends); what still arrives of one
 // that has ended is ignored. A later Connect to the same address is a new connection.
 //
 // Bulk messages are active messages by rendezvous. The handler keeps the descriptor
 // (UCS_INPROGRESS) as an offer until Pull receives it or Drop releases it.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <set>
@@ -36,9 +42,12 @@ constexpr unsigned kBulkMessage = 2;
 constexpr int64_t kNsPerMs = 1'000'000;
 // UCX opens a connection's sockets one by one; until this old they are looked for and marked.
 constexpr int64_t kMarkingNs = 5'000 * kNsPerMs;
+constexpr auto kMaxWireUp = std::chrono::milliseconds(300);
+constexpr int64_t kReconnectNs = 500 * kNsPerMs;
+constexpr int kNumLanes = 2;                 // control and bulk
 constexpr int kControlTypeOfService = 0xb8;  // DSCP EF
 
-enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4 };
+enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4, kWelcome = 5 };
 
 // In front of every header.
 struct Preamble {
@@ -99,6 +108,7 @@ class UcxTransport final : public Transport {
   struct Peer {
     UcxAddress address;
     std::string packed_address;
+    int num_welcomes = 0;  // of kNumLanes
   };
   struct ControlPeer {
     uint64_t epoch = 0;
@@ -123,6 +133,9 @@ class UcxTransport final : public Transport {
   };
   enum class Tell { kHandler, kNobody };
 
+  absl::StatusOr<PeerId> ConnectLocked(std::string_view address);  // with the mutex held
+  void Welcomed(uint64_t epoch);
+  bool AllWelcomed() const;  // with the mutex held
   void Lose(PeerId peer, const absl::Status& why, Tell tell);
 
   // On the control thread.
@@ -141,8 +154,10 @@ class UcxTransport final : public Transport {
                                     size_t bytes, const ucp_am_recv_param_t* params);
   void OpenBulk(PeerId peer, const UcxAddress& address);
   void CloseBulk(PeerId peer, Connection theirs);
-  ucs_status_t TakeOffer(std::span<const std::byte> header, void* data, size_t bytes,
-                         uint64_t attributes);
+  void OnBulkHello(Connection from);
+  void SendOnBulk(PeerId id, ucp_ep_h endpoint, Kind kind);
+  ucs_status_t TakeOffer(const Preamble& preamble, std::span<const std::byte> header, void* data,
+                         size_t bytes, bool rendezvous);
 
   const UcxOptions options_;
   const std::unique_ptr<UcxWorker> control_;
@@ -156,6 +171,8 @@ class UcxTransport final : public Transport {
   std::map<PeerId, Peer> peers_;
   std::map<std::string, PeerId, std::less<>> peer_of_address_;
   std::map<uint64_t, PeerId> peer_of_epoch_;
+  std::map<uint64_t, int64_t> lost_ns_;  // by epoch, lately
+  std::condition_variable welcomed_;
 
   // The control thread's own.
   std::map<PeerId, ControlPeer> control_peers_;
@@ -165,6 +182,7 @@ class UcxTransport final : public Transport {
 
   // The bulk thread's own.
   std::map<PeerId, BulkPeer> bulk_peers_;
+  std::set<Connection> bulk_heard_;  // their Hello has come
   std::set<Connection> bulk_ended_;
   std::map<OfferId, Offer> offers_;
   OfferId next_offer_ = 1;
@@ -183,8 +201,9 @@ void UcxTransport::Start(TransportHandler* handler) {
 
 void UcxTransport::Stop() {
   {
-    std::lock_guard lock(mu_);
+    std::unique_lock lock(mu_);
     stopped_ = true;
+    welcomed_.wait_for(lock, kMaxWireUp, [this] { return AllWelcomed(); });
     peers_.clear();
     peer_of_address_.clear();
     peer_of_epoch_.clear();
@@ -213,6 +232,19 @@ absl::StatusOr<PeerId> UcxTransport::Connect(std::string_view packed) {
   std::lock_guard lock(mu_);
   if (stopped_) return absl::UnavailableError("this transport is stopped");
   if (auto it = peer_of_address_.find(packed); it != peer_of_address_.end()) return it->second;
+  LYNX_ASSIGN_OR_RETURN(const UcxAddress address, UcxAddress::Parse(packed));
+  if (auto it = lost_ns_.find(address.epoch); it != lost_ns_.end()) {
+    const int64_t ago_ns = MonotonicNs() - it->second;
+    if (ago_ns < kReconnectNs) {
+      return absl::UnavailableError(absl::StrCat("the peer was lost ", ago_ns / kNsPerMs,
+                                                 " ms ago; connect again after ",
+                                                 kReconnectNs / kNsPerMs, " ms"));
+    }
+  }
+  return ConnectLocked(packed);
+}
+
+absl::StatusOr<PeerId> UcxTransport::ConnectLocked(std::string_view packed) {
   LYNX_ASSIGN_OR_RETURN(UcxAddress address, UcxAddress::Parse(packed));
   if (address.epoch == address_.epoch) {
     return absl::InvalidArgumentError("a UCX transport cannot connect to itself");
@@ -228,6 +260,20 @@ absl::StatusOr<PeerId> UcxTransport::Connect(std::string_view packed) {
   control_->Run([this, id, address] { OpenControl(id, address); });
   bulk_->Run([this, id, address] { OpenBulk(id, address); });
   return id;
+}
+
+bool UcxTransport::AllWelcomed() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const auto& entry) { return entry.second.num_welcomes == kNumLanes; });
+}
+
+// One lane of a peer's current connection is wired up.
+void UcxTransport::Welcomed(uint64_t epoch) {
+  std::lock_guard lock(mu_);
+  auto it = peer_of_epoch_.find(epoch);
+  if (it == peer_of_epoch_.end()) return;
+  ++peers_[it->second].num_welcomes;
+  welcomed_.notify_all();
 }
 
 std::optional<PeerId> UcxTransport::FindPeer(uint64_t epoch) const {
@@ -250,6 +296,10 @@ void UcxTransport::Lose(PeerId id, const absl::Status& why, Tell tell) {
   peer_of_address_.erase(it->second.packed_address);
   peer_of_epoch_.erase(epoch);
   peers_.erase(it);
+  const int64_t now = MonotonicNs();
+  std::erase_if(lost_ns_, [now](const auto& lost) { return now - lost.second > kReconnectNs; });
+  lost_ns_[epoch] = now;
+  welcomed_.notify_all();
   control_->Run([this, id, epoch, why, tell] { CloseControl(id, epoch, why, tell); });
 }
 
@@ -264,6 +314,7 @@ void UcxTransport::OpenControl(PeerId id, const UcxAddress& address) {
   }
   const std::string own = address_.Pack();
   SendOnControl(peer, id, Kind::kHello, std::as_bytes(std::span(own)));
+  if (peer.their_connection != 0) SendOnControl(peer, id, Kind::kWelcome, {});
 }
 
 void UcxTransport::OpenBulk(PeerId id, const UcxAddress& address) {
@@ -271,9 +322,12 @@ void UcxTransport::OpenBulk(PeerId id, const UcxAddress& address) {
       address.bulk, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
   if (!endpoint.ok()) return Lose(id, endpoint.status(), Tell::kHandler);
   bulk_peers_[id] = {address.epoch, *endpoint};
-  bulk_->Send(*endpoint, kBulkMessage, UcxWorker::Protocol::kEager,
-              Serialize({.epoch = address_.epoch, .connection = id, .kind = Kind::kHello}, {}), {},
-              [](const absl::Status&) {});
+  SendOnBulk(id, *endpoint, Kind::kHello);
+  for (const Connection& heard : bulk_heard_) {
+    if (heard.first == address.epoch && !bulk_ended_.contains(heard)) {
+      SendOnBulk(id, *endpoint, Kind::kWelcome);
+    }
+  }
 }
 
 void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& why, Tell tell) {
@@ -302,6 +356,7 @@ void UcxTransport::CloseBulk(PeerId id, Connection theirs) {
     bulk_peers_.erase(it);
   }
   if (theirs.second == 0) return;  // nothing of it has arrived
+  bulk_heard_.erase(theirs);
   bulk_ended_.insert(theirs);
   std::erase_if(offers_, [&](const auto& entry) {
     const Offer& offer = entry.second;
@@ -342,13 +397,15 @@ ucs_status_t UcxTransport::OnControlMessage(void* argument, const void* header, 
                                             const ucp_am_recv_param_t* params) {
   auto* self = static_cast<UcxTransport*>(argument);
   Preamble preamble;
-  if (!Parse({static_cast<const std::byte*>(header), header_bytes}, preamble)) return UCS_OK;
   if ((params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_ERR_REJECTED;
+  if (!Parse({static_cast<const std::byte*>(header), header_bytes}, preamble)) return UCS_OK;
   if (preamble.kind == Kind::kHello) {
     self->OnHello(preamble, {static_cast<const char*>(data), bytes});
   } else if (self->HeardFrom(preamble)) {
     if (preamble.kind == Kind::kUser) {
       self->handler_->OnControl(preamble.epoch, {static_cast<const std::byte*>(data), bytes});
+    } else if (preamble.kind == Kind::kWelcome) {
+      self->Welcomed(preamble.epoch);
     } else if (preamble.kind == Kind::kBye) {
       if (std::optional<PeerId> peer = self->FindPeer(preamble.epoch)) {
         self->Lose(*peer, absl::UnavailableError("the peer disconnected"), Tell::kHandler);
@@ -372,13 +429,17 @@ void UcxTransport::OnHello(const Preamble& preamble, std::string_view packed) {
   inbound_[preamble.epoch] = {preamble.connection, MonotonicNs()};
   for (auto& [id, peer] : control_peers_) {
     if (peer.epoch != preamble.epoch) continue;
-    if (peer.their_connection == 0) peer.their_connection = preamble.connection;
-    if (peer.their_connection == preamble.connection) continue;
-    // It lost us and connects anew.
-    Lose(id, absl::UnavailableError("the peer has reconnected"), Tell::kHandler);
+    if (peer.their_connection == 0) {
+      peer.their_connection = preamble.connection;
+      SendOnControl(peer, id, Kind::kWelcome, {});
+    } else if (peer.their_connection != preamble.connection) {
+      // It lost us and connects anew.
+      Lose(id, absl::UnavailableError("the peer has reconnected"), Tell::kHandler);
+    }
   }
-  // Does nothing when we connected first. An address that UCX refuses is lost in OpenControl.
-  (void)Connect(packed);
+  std::lock_guard lock(mu_);
+  // An address that UCX refuses is lost in OpenControl.
+  if (!stopped_ && !peer_of_epoch_.contains(preamble.epoch)) (void)ConnectLocked(packed);
 }
 
 // Heartbeats, the watch for silent peers, and marks on new sockets.
@@ -445,32 +506,58 @@ void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
   });
 }
 
-ucs_status_t UcxTransport::OnBulkMessage(void* argument, const void* header, size_t header_bytes,
-                                         void* data, size_t bytes,
-                                         const ucp_am_recv_param_t* params) {
-  return static_cast<UcxTransport*>(argument)->TakeOffer(
-      {static_cast<const std::byte*>(header), header_bytes}, data, bytes, params->recv_attr);
+void UcxTransport::SendOnBulk(PeerId id, ucp_ep_h endpoint, Kind kind) {
+  bulk_->Send(endpoint, kBulkMessage, UcxWorker::Protocol::kEager,
+              Serialize({address_.epoch, id, kind}, {}), {}, [](const absl::Status&) {});
 }
 
-ucs_status_t UcxTransport::TakeOffer(std::span<const std::byte> header, void* data, size_t bytes,
-                                     uint64_t attributes) {
+ucs_status_t UcxTransport::OnBulkMessage(void* argument, const void* header_data,
+                                         size_t header_bytes, void* data, size_t bytes,
+                                         const ucp_am_recv_param_t* params) {
+  auto* self = static_cast<UcxTransport*>(argument);
+  const std::span header(static_cast<const std::byte*>(header_data), header_bytes);
   Preamble preamble;
-  if (!Parse(header, preamble)) return UCS_ERR_REJECTED;
+  // UCX takes an error for an answer to a rendezvous message only.
+  const bool rendezvous = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const ucs_status_t refused = rendezvous ? UCS_ERR_REJECTED : UCS_OK;
+  if (!Parse(header, preamble)) return refused;
   const Connection from{preamble.epoch, preamble.connection};
-  if (preamble.kind == Kind::kHello) return UCS_OK;
-  if (bulk_ended_.contains(from)) return UCS_ERR_REJECTED;
+  if (self->bulk_ended_.contains(from)) return refused;
+  switch (preamble.kind) {
+    case Kind::kHello:
+      self->OnBulkHello(from);
+      return refused;
+    case Kind::kWelcome:
+      self->Welcomed(preamble.epoch);
+      return refused;
+    case Kind::kUser:
+      break;
+    default:
+      return refused;
+  }
+  return self->TakeOffer(preamble, header.subspan(kPreambleBytes), data, bytes, params->recv_attr);
+}
+
+void UcxTransport::OnBulkHello(Connection from) {
+  bulk_heard_.insert(from);
+  for (const auto& [id, peer] : bulk_peers_) {
+    if (peer.epoch == from.first) SendOnBulk(id, peer.endpoint, Kind::kWelcome);
+  }
+}
+
+ucs_status_t UcxTransport::TakeOffer(const Preamble& preamble, std::span<const std::byte> header,
+                                     void* data, size_t bytes, bool rendezvous) {
   const OfferId id = next_offer_++;
   Offer& offer = offers_[id];
-  offer.from = from;
+  offer.from = {preamble.epoch, preamble.connection};
   offer.payload_bytes = bytes;
-  const bool rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   if (rendezvous) {
     offer.descriptor = data;
   } else if (bytes > 0) {
     const auto* payload = static_cast<const std::byte*>(data);
     offer.payload.assign(payload, payload + bytes);
   }
-  handler_->OnOffer(id, preamble.epoch, header.subspan(kPreambleBytes), bytes);
+  handler_->OnOffer(id, preamble.epoch, header, bytes);
   return rendezvous ? UCS_INPROGRESS : UCS_OK;
 }
 

@@ -58,6 +58,17 @@ class TransportTest : public testing::TestWithParam<Kind> {
     });
     return offer;
   }
+  // Posts from a to b and pulls b's offer number `index`.
+  void Exchange(PeerId b, size_t index) {
+    Outcome posted, pulled;
+    const std::vector<std::byte> payload(100000, std::byte{9});
+    a_->Post(b, Bytes("payload"), payload, posted.Callback());
+    std::vector<std::byte> received(payload.size());
+    b_->Pull(WaitForOffer(at_b_, index).id, received, pulled.Callback());
+    ASSERT_TRUE(pulled.Wait());
+    ASSERT_TRUE(posted.Wait());
+    EXPECT_EQ(received, payload);
+  }
 
   std::shared_ptr<LoopbackHub> hub_ = MakeLoopbackHub();
   RecordingHandler at_a_, at_b_;
@@ -203,23 +214,25 @@ TEST_P(TransportTest, StopEndsOwnPostsAndVoidsThePeersOffers) {
 
 TEST_P(TransportTest, DisconnectedPeersCanConnectAgain) {
   const PeerId first = Connect(*a_, *b_);
+  Exchange(first, 0);
   ASSERT_TRUE(a_->SendControl(first, Bytes("one")).ok());
   ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 1; }));
+  ASSERT_TRUE(b_->SendControl(*b_->FindPeer(a_->epoch()), Bytes("one")).ok());
+  ASSERT_TRUE(at_a_.signal.WaitFor([&] { return at_a_.control.size() == 1; }));
   a_->Disconnect(first);
   ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.losses.size() == 1; }));
-  const PeerId second = Connect(*a_, *b_);
+  absl::StatusOr<PeerId> again = a_->Connect(b_->address());
+  for (int i = 0; i < 200 && absl::IsUnavailable(again.status()); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+    again = a_->Connect(b_->address());
+  }
+  ASSERT_TRUE(again.ok()) << again.status();
+  const PeerId second = *again;
   EXPECT_NE(first, second);
   ASSERT_TRUE(a_->SendControl(second, Bytes("two")).ok());
   ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 2; }));
   EXPECT_EQ(at_b_.control[1].second, "two");
-  Outcome posted, pulled;
-  const std::vector<std::byte> payload(100000, std::byte{9});
-  a_->Post(second, Bytes("again"), payload, posted.Callback());
-  std::vector<std::byte> received(payload.size());
-  b_->Pull(WaitForOffer(at_b_, 0).id, received, pulled.Callback());
-  ASSERT_TRUE(pulled.Wait());
-  ASSERT_TRUE(posted.Wait());
-  EXPECT_EQ(received, payload);
+  Exchange(second, 1);
   EXPECT_TRUE(at_a_.losses.empty());
 }
 

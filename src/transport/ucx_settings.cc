@@ -79,6 +79,8 @@ absl::StatusOr<ucp_config_t*> MakeUcxConfig(const UcxOptions& options) {
     if (!UserSet("UCX_WARN_UNUSED_ENV_VARS")) {
       ucs_global_opts_set_value("WARN_UNUSED_ENV_VARS", "n");
     }
+    // A lost peer is an error to UCX; to us it is an event, reported with its name and time.
+    if (!UserSet("UCX_LOG_LEVEL")) ucs_global_opts_set_value("LOG_LEVEL", "fatal");
   });
   ucp_config_t* config = nullptr;
   if (ucs_status_t status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK) {

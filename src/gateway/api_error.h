@@ -25,7 +25,7 @@ using MaybeError = std::optional<ApiError>;
 
 ApiError InvalidValue(std::string_view param, std::string message);
 ApiError UnsupportedParameter(std::string_view param, std::string message);
-ApiError HttpError(int status, std::string message);  // 404 path, 405, 408, 413, 415, 431 …
+ApiError HttpError(int status, std::string message);  // 404 path, 405, 413, 415, 431 …
 ApiError Unavailable(std::string message);            // 503, retry later
 // What an engine or a daemon reported.
 ApiError FromStatus(const absl::Status& status);

@@ -19,6 +19,7 @@
 #include "boost/beast/http/string_body.hpp"
 #include "core/clock.h"
 #include "gateway/http_head.h"
+#include "spdlog/spdlog.h"
 
 namespace lynx {
 namespace {
@@ -447,9 +448,11 @@ void BeastConnection::Count(const Exchange& exchange, int status) const {
   const std::string& method = exchange.request.method;
   const bool is_known = method == "GET" || method == "POST" || method == "HEAD" ||
                         method == "OPTIONS" || method == "PUT" || method == "DELETE";
-  context_.service.metrics().ObserveHttp(
-      exchange.match.pattern, is_known ? method : "other", status,
-      static_cast<double>(MonotonicNs() - exchange.started_ns) / 1e9);
+  const double seconds = static_cast<double>(MonotonicNs() - exchange.started_ns) / 1e9;
+  context_.service.metrics().ObserveHttp(exchange.match.pattern, is_known ? method : "other",
+                                         status, seconds);
+  spdlog::debug("{} {} {}: {} after {:.1f} ms", exchange.request.request_id,
+                is_known ? method : "other", exchange.match.pattern, status, seconds * 1e3);
 }
 
 }  // namespace

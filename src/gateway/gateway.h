@@ -28,14 +28,15 @@ struct GatewayLimits {
   int max_num_samples = 128;   // n
   int max_num_choices = 1024;  // prompts * n
   int max_num_stops = 4;
-  int max_stop_bytes = 1024;                         // of one stop string
-  int max_logprobs = 20;                             // -1: up to the whole vocabulary
-  int max_num_requests = 1024;                       // 429: generating HTTP requests at one time
-  int max_num_connections = 4096;                    // 503
+  int max_stop_bytes = 1024;       // of one stop string
+  int max_logprobs = 20;           // -1: up to the whole vocabulary
+  int max_num_requests = 1024;     // 429: generating HTTP requests at one time
+  int max_num_connections = 4096;  // 503
+  // A client that takes longer is disconnected.
   std::chrono::milliseconds idle_timeout{75'000};    // between two requests of a connection
   std::chrono::milliseconds header_timeout{10'000};  // first to last byte of a header
-  std::chrono::milliseconds body_timeout{60'000};    // 408
-  std::chrono::milliseconds write_timeout{60'000};   // a client that takes no bytes is dropped
+  std::chrono::milliseconds body_timeout{60'000};
+  std::chrono::milliseconds write_timeout{60'000};  // until one event or answer is taken
 };
 
 // What a request that says nothing gets: generation_config.json, or nothing (neutral values).

@@ -151,7 +151,6 @@ Request EngineRequest(const GenerationPlan& plan, int choice, int max_model_len)
                   .prompt_ids = plan.prompt_of(choice),
                   .sampling = asked.sampling,
                   .cache_salt = asked.cache_salt,
-                  .priority = asked.priority,
                   .show_drafts = asked.show_drafts,
                   .arrival_ns = plan.arrival_ns};
   const int64_t room = max_model_len - static_cast<int64_t>(request.prompt_ids.size());

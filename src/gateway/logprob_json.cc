@@ -112,8 +112,9 @@ std::vector<PlacedToken> PlacePrompt(std::span<const TokenId> prompt,
     placed[i].text_offset = offset;
     placed[i].has_logprob = i < prompt_logprobs.size() && prompt_logprobs[i].has_value();
     if (placed[i].has_logprob) placed[i].token = *prompt_logprobs[i];
-    const bool is_added_bos =
-        i == 0 && prompt[0] == tokenizer.bos_id() && !echo_text.starts_with(tokenizer.bos_token());
+    // A BOS that the client did not write is no part of the text.
+    const bool is_added_bos = i == 0 && tokenizer.IsSpecial(prompt[0]) &&
+                              !echo_text.starts_with(tokenizer.TokenBytes(prompt[0]));
     if (!is_added_bos) offset += CountCharacters(detokenizer->Push(prompt[i]));
   }
   return placed;

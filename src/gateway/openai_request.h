@@ -75,7 +75,6 @@ struct OpenAiRequest {
   bool show_timeline = false;
   bool show_drafts = false;
 
-  int priority = 0;
   std::string cache_salt;
 };
 

@@ -63,9 +63,10 @@ HWY_INLINE void LoadChunk(const DecodeBlockParams& p, int chunk, Uints (&bytes)[
   });
 }
 
-template <int kByte>
-HWY_INLINE Floats CodeByte(Uints bytes) {
-  const auto q = hn::And(hn::ShiftRight<8 * kByte>(bytes), hn::Set(kUintTag, 0xffu));
+// Takes the lowest byte of each lane.
+HWY_INLINE Floats TakeCode(Uints& bytes) {
+  const auto q = hn::And(bytes, hn::Set(kUintTag, 0xffu));
+  bytes = hn::ShiftRight<8>(bytes);
   return hn::ConvertTo(kFloatTag, hn::BitCast(kSignedTag, q));
 }
 
@@ -154,17 +155,17 @@ void DecodeCentres(const DecodeBlockParams& p) {
   for (int chunk = 0; chunk < p.head_dim / 4; ++chunk) {
     Uints bytes[4][kParts];
     LoadChunk(p, chunk, bytes);
-    Unroll<4>([&](auto j) LYNX_LAMBDA {
+    for (int j = 0; j < 4; ++j) {
       Unroll<4>([&](auto r) LYNX_LAMBDA {
         Unroll<kParts>([&](auto part) LYNX_LAMBDA {
-          const auto q = hn::Add(CodeByte<j>(bytes[r][part]), centre);
+          const auto q = hn::Add(TakeCode(bytes[r][part]), centre);
           const auto value = hn::MulAdd(q, at.Param(p.step, part), at.Param(p.lo, part));
           StoreHalves(RoundedHalves(value), out + part * kPartLanes);
         });
         out += kLanes;
         at.Next();
       });
-    });
+    }
   }
 }
 
@@ -178,11 +179,11 @@ bool DecodeExact(const DecodeBlockParams& p) {
   for (int chunk = 0; chunk < p.head_dim / 4; ++chunk) {
     Uints bytes[4][kParts];
     LoadChunk(p, chunk, bytes);
-    Unroll<4>([&](auto j) LYNX_LAMBDA {
+    for (int j = 0; j < 4; ++j) {
       Unroll<4>([&](auto r) LYNX_LAMBDA {
         Unroll<kParts>([&](auto part) LYNX_LAMBDA {
           const CellLanes cell =
-              CellValues(CodeByte<j>(bytes[r][part]), at.Param(p.step, part), at.Param(p.lo, part));
+              CellValues(TakeCode(bytes[r][part]), at.Param(p.step, part), at.Param(p.lo, part));
           const auto width = hn::And(IndexBits(cell.last_index), at.Live(live, part));
           const auto index = hn::BitCast(kSignedTag, reader.Read(width));
           excess = hn::Or(excess, hn::Sub(cell.last_index, index));
@@ -191,7 +192,7 @@ bool DecodeExact(const DecodeBlockParams& p) {
         out += kLanes;
         at.Next();
       });
-    });
+    }
   }
   const bool inside = hn::AllFalse(kSignedTag, hn::Lt(excess, hn::Zero(kSignedTag)));
   return inside && (reader.position() + 31) / 32 * 4 == p.stream_bytes;

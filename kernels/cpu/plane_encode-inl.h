@@ -223,7 +223,9 @@ size_t EncodeRows(const EncodeBlockParams& p) {
   Uints pair[2][kParts];
   for (int chunk = 0; chunk < p.head_dim / 4; ++chunk) {
     Uints bytes[4][kParts];
-    Unroll<4>([&](auto j) LYNX_LAMBDA {
+    Unroll<4 * kParts>([&](auto i)
+                           LYNX_LAMBDA { bytes[i / kParts][i % kParts] = hn::Zero(kUintTag); });
+    for (int j = 0; j < 4; ++j) {
       Unroll<4>([&](auto r) LYNX_LAMBDA {
         Unroll<kParts>([&](auto part) LYNX_LAMBDA {
           const auto value = LoadBf16Bits(in + part * kPartLanes);
@@ -231,7 +233,8 @@ size_t EncodeRows(const EncodeBlockParams& p) {
           const auto q = Code(BoundOperand(value), at.Param(groups.step, part),
                               at.Param(groups.scale, part), lo);
           const auto code = hn::BitCast(kUintTag, hn::ConvertTo(kSignedTag, q));
-          bytes[r][part] = j == 0 ? code : hn::Or(bytes[r][part], hn::ShiftLeft<8 * j>(code));
+          // The codes move down: the first of four ends up in byte 0.
+          bytes[r][part] = hn::Or(hn::ShiftRight<8>(bytes[r][part]), hn::ShiftLeft<24>(code));
           if constexpr (kExact) {
             const CellLanes cell = CellValues(q, at.Param(p.step, part), lo);
             const auto mask = at.Live(live, part);
@@ -243,7 +246,7 @@ size_t EncodeRows(const EncodeBlockParams& p) {
         in += kLanes;
         at.Next();
       });
-    });
+    }
     StoreChunk(bytes, p, chunk, pair);
     if (chunk % 2 == 0) continue;
     Unroll<kParts>([&](auto part) LYNX_LAMBDA {

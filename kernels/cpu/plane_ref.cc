@@ -31,8 +31,8 @@ void KeyRange(KvKind kind, int head_dim, const Bf16* tile, int16_t* min_key, int
   }
 }
 
-// Truncates t to an integer in 0 .. 255.
-int ClampCode(float t) { return static_cast<int>(std::min(std::max(t, 0.0f), 255.0f)); }
+// Truncates t to an integer in 0 .. 255. NaN, which a group that will be sent raw may give, is 0.
+int ClampCode(float t) { return t > 0 ? static_cast<int>(std::min(t, 255.0f)) : 0; }
 
 float GroupLow(int low, float unit, float page_lo) {
   return std::fma(static_cast<float>(low), unit, page_lo);

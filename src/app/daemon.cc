@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "app/build_engine.h"
 #include "app/stop_signals.h"
+#include "codec/kv_page_codec.h"
 #include "core/log.h"
 #include "lynx/codec.h"
 #include "lynx/transport.h"
@@ -130,6 +131,8 @@ struct Daemon {
 absl::Status AddHandoff(const DaemonOptions& options, const SendPlan& plan, v1::DaemonInfo* info,
                         Daemon* daemon, Engine::Peers* peers) {
   const auto& t = options.config.transceiver;
+  LYNX_RETURN_IF_ERROR(
+      KvPageCodec::Create(*daemon->codec, plan, daemon->model->kv_layout()).status());
   LYNX_ASSIGN_OR_RETURN(daemon->transport,
                         MakeUcxTransport({.tls = t.ucx_tls,
                                           .heartbeat_interval_ms = t.heartbeat_interval_ms,

@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> MakeChatTemplate(const ClusterConf
                               tokenizer.eos_id() < 0 ? nullptr : &eos);
 }
 
-ModelCard MakeCard(const ClusterConfig& config, const ModelConfig& model) {
+ModelCard MakeCard(const ClusterConfig& config, const ModelConfig& model,
+                   const Tokenizer& tokenizer) {
   ModelCard card;
   card.name = DefaultModelName(config.model);
   card.max_model_len = config.max_model_len == 0
@@ -82,6 +83,7 @@ ModelCard MakeCard(const ClusterConfig& config, const ModelConfig& model) {
                            : std::min(config.max_model_len, model.max_model_len);
   card.vocab_size = model.vocab_size;
   card.eos_ids = model.eos_ids;
+  if (card.eos_ids.empty() && tokenizer.eos_id() >= 0) card.eos_ids = {tokenizer.eos_id()};
   return card;
 }
 
@@ -97,7 +99,7 @@ absl::Status RunGateway(const ClusterConfig& config, const std::vector<std::stri
   }
   LYNX_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(config.model));
   LYNX_ASSIGN_OR_RETURN(const auto chat_template, MakeChatTemplate(config, *tokenizer));
-  const ModelCard card = MakeCard(config, model);
+  const ModelCard card = MakeCard(config, model, *tokenizer);
 
   GatewayOptions options;
   options.host = config.hostname;

@@ -7,7 +7,6 @@
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/co_spawn.hpp"
-#include "boost/asio/detached.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/asio/use_awaitable.hpp"
@@ -216,8 +215,8 @@ Task<bool> BeastConnection::ServeOne() {
   }
   stream_.expires_never();
   if (is_preflight) {
-    HttpResponse no_content{.status = 204};  // g++ 12 destroys an aggregate inside co_await twice
-    co_return co_await Send(exchange, std::move(no_content));
+    HttpResponse empty;  // g++ 12 destroys an aggregate inside co_await twice
+    co_return co_await Send(exchange, std::move(empty));
   }
   switch (exchange.match.route) {
     case Route::kCompletions:
@@ -396,7 +395,8 @@ Task<bool> BeastConnection::Send(const Exchange& exchange, HttpResponse response
   if (!exchange.is_head) bytes += response.body;
   const bool is_written = co_await Write(std::move(bytes));
   Count(exchange, response.status);
-  co_return is_written&& keep_alive;
+  if (!is_written) co_return false;
+  co_return keep_alive;
 }
 
 Task<bool> BeastConnection::Write(std::string bytes) {
@@ -464,7 +464,8 @@ std::shared_ptr<Connection> Connection::Start(asio::ip::tcp::socket socket,
   auto connection = std::make_shared<BeastConnection>(std::move(socket), context);
   asio::co_spawn(
       executor, [connection]() { return connection->Serve(); },
-      [connection, on_close = std::move(on_close)](std::exception_ptr) {
+      [connection, on_close = std::move(on_close)](std::exception_ptr failure) {
+        if (failure) spdlog::error("a connection was dropped because of an exception");
         on_close(connection.get());
       });
   return connection;

@@ -39,7 +39,7 @@ const StatField kStats[] = {
     {"lynx:kv_blocks", MetricType::Gauge, "", "state", "request", STAT(blocks_request)},
     {"lynx:kv_blocks", MetricType::Gauge, "", "state", "transfer", STAT(blocks_transfer)},
     {"lynx:kv_blocks", MetricType::Gauge, "", "state", "cached", STAT(blocks_cached)},
-    {"lynx:kv_blocks_total", MetricType::Gauge, "KV blocks of the pool", nullptr, nullptr,
+    {"lynx:kv_blocks_capacity", MetricType::Gauge, "KV blocks of the pool", nullptr, nullptr,
      STAT(blocks_total)},
     {"lynx:prompt_tokens_total", MetricType::Counter, "Prompt tokens served", nullptr, nullptr,
      STAT(prompt_tokens)},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gateway/gateway.h"
 
-#include <csignal>
 #include <thread>
 #include <unordered_map>
 #include <utility>

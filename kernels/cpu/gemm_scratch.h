@@ -3,34 +3,12 @@
 // decode step allocates nothing.
 #pragma once
 
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
+#include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/cpu_backend.h"
 
 namespace lynx::cpu {
-
-// A grow-only array, 64-byte aligned. Growing loses the contents.
-template <typename T>
-class ScratchArray {
- public:
-  T* Reserve(size_t size) {
-    if (size > capacity_) {
-      capacity_ = (size * sizeof(T) + 63) / 64 * 64 / sizeof(T);
-      data_.reset(static_cast<T*>(std::aligned_alloc(64, capacity_ * sizeof(T))));
-    }
-    return data_.get();
-  }
-  T* get() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T[], Free> data_;
-  size_t capacity_ = 0;
-};
 
 // The activations of one call in the forms that its weights need. All three are cut into row groups
 // and laid out [group][block of 32 inputs][row of the group][32]; see gemm_kernels.h.

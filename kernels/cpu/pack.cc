@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/dequantize.h"
@@ -38,6 +36,16 @@ int ScalesPerBlock(WeightType type) {
     default:
       return 1;
   }
+}
+
+// Large matrices get large pages: one linear stream over many 4 KiB pages would stop the hardware
+// prefetcher at each of them.
+AlignedArray<std::byte> Allocate(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (bytes < kHugePage) return AllocateAligned<std::byte>(bytes);
+  auto memory = AllocateAligned<std::byte>(bytes, kHugePage);
+  madvise(memory.get(), bytes, MADV_HUGEPAGE);
+  return memory;
 }
 
 // One block of one output before it is spread over the panel: its dword of every line, and its
@@ -155,20 +163,6 @@ PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k)
       scale_bytes_(size_t(NumPanels(n)) * scale_stride_),
       codes_(Allocate(code_bytes_)),
       scales_(Allocate(scale_bytes_)) {}
-
-// Large matrices get large pages: one linear stream over many 4 KiB pages would stop the hardware
-// prefetcher at each of them.
-PackedWeight::Memory PackedWeight::Allocate(size_t bytes) {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  const size_t alignment = bytes >= kHugePage ? kHugePage : kLineBytes;
-  const size_t rounded = (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-  void* p = nullptr;
-  if (posix_memalign(&p, alignment, std::max<size_t>(rounded, kLineBytes)) != 0) {
-    throw std::bad_alloc();
-  }
-  if (bytes >= kHugePage) madvise(p, rounded, MADV_HUGEPAGE);
-  return Memory(static_cast<std::byte*>(p));
-}
 
 std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view) {
   auto weight = std::make_unique<PackedWeight>(PackedType(view.type), view.n, view.k);

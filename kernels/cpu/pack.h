@@ -2,9 +2,9 @@
 // Weights as the kernels read them.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 
+#include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/thread_pool.h"
 #include "lynx/backend.h"
 
@@ -33,17 +33,13 @@ class PackedWeight final : public Weight {
   std::byte* panel_scales(int64_t p) { return scales_.get() + p * scale_stride_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  using Memory = std::unique_ptr<std::byte[], Free>;
-  static Memory Allocate(size_t bytes);
-
   WeightType type_;
   int64_t n_, k_;
   size_t panel_stride_, scale_stride_, code_bytes_, scale_bytes_;
-  Memory codes_;   // [panels][blocks of 32 inputs][lines of 64 bytes], 64-byte aligned
-  Memory scales_;  // [panels][blocks][16] binary16, for Q4_1 [panels][blocks][2][16]
+  AlignedArray<std::byte>
+      codes_;  // [panels][blocks of 32 inputs][lines of 64 bytes], 64-byte aligned
+  AlignedArray<std::byte>
+      scales_;  // [panels][blocks][16] binary16, for Q4_1 [panels][blocks][2][16]
 };
 
 // Packs for Compute::kFast. The view's memory is not needed afterwards.

@@ -112,6 +112,7 @@ void Call::AttendSegment(const AttentionUnit& unit, int segment, Tile& tile,
                            .max = tile.max,
                            .sum = tile.sum,
                            .out = scratch.segment.get(),
+                           .weighted = scratch.weighted.get(),
                            .padded_value = scratch.padded_value.get()});
 }
 

@@ -6,8 +6,7 @@
 // are fixed by position alone, so neither the batch nor the threads can change a bit:
 //
 //   block    x_t = (q · k_t) · scale; m' = max(m, max x); a = exp(m − m'); p_t = exp(x_t − m');
-//            s = fma(s, a, Σ p_t); o = fma(o, a, Σ p_t · v_t); m = m'.    (from m = −∞, s = 0, o =
-//            0)
+//            s = fma(s, a, Σ p_t); o = fma(o, a, Σ p_t · v_t); m = m'; from m = −∞, s = 0, o = 0.
 //   segment  M' = max(M, m); a = exp(M − M'), b = exp(m − M'); S = fma(s, b, S · a);
 //            O = fma(o, b, O · a); M = M'.
 //   result   O / S.
@@ -17,8 +16,7 @@
 //
 //   BF16 tiles   q and p are rounded to BF16 (Σ p_t sums the rounded ones). Both products are in
 //                tile order: per 32 elements (channels of q · k, tokens of p · v) the even and the
-//                odd ones are two fma chains from 0, then c += even + odd. This is what AMX
-//                computes.
+//                odd ones are two fma chains from 0, then c += even + odd, which is what AMX does.
 //   float tiles  q and p stay float32; each product is one fma chain over all its elements.
 #pragma once
 

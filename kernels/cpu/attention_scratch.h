@@ -16,12 +16,14 @@ struct AttentionThreadScratch {
   ScratchArray<float> q;             // [kMaxTilePairs, padded]
   ScratchArray<float> segment;       // same: result of the current segment
   ScratchArray<float> total;         // same: of all segments so far
+  ScratchArray<float> weighted;      // [kMaxBlockPairs, padded]
   ScratchArray<float> padded_value;  // [64, padded]
 
   void Reserve(int padded) {
     q.Reserve(size_t{kMaxTilePairs} * padded);
     segment.Reserve(size_t{kMaxTilePairs} * padded);
     total.Reserve(size_t{kMaxTilePairs} * padded);
+    weighted.Reserve(size_t{kMaxBlockPairs} * padded);
     padded_value.Reserve(size_t{kBlockSize} * padded);
   }
 };

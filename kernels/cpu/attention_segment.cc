@@ -46,97 +46,99 @@ namespace HWY_NAMESPACE {
 // of 12 accumulators, which still beats reading the tile twice for the one pair that would be left.
 constexpr int kTilePairs = kParts == 1 ? 6 : 2;
 constexpr int kMaxLastPairs = kParts == 1 ? 6 : 3;
+static_assert(kMaxLastPairs <= kMaxBlockPairs);
 constexpr int kTileLanes = kParts == 1 ? 64 : 32;
 
-// Rows of `lanes` elements, one row every `stride` elements, and as many rows of the tile that is
-// needed next, to prefetch.
+// Rows of lanes, one row every `stride` elements, and as many rows of the tile that is needed next,
+// to prefetch.
 template <typename T>
 struct Rows {
   const T* data;
   const T* ahead;
   size_t stride;
   Rows Skip(size_t rows, size_t lanes = 0) const {
-    return {data + rows * stride + lanes, ahead + rows * stride + lanes, stride};
+    const size_t elements = rows * stride + lanes;
+    return {data + elements, ahead + elements, stride};
   }
 };
 
-// acc[r][i] = fma(coefficient[r][j], row j, acc[r][i]) for j = 0 .. n-1, every step-th row.
+// One fma chain for each of R pairs and V · 16 lanes over every step-th of n · step rows:
+// sums[r][i] = Σ_j coefficient[r][j] · row[j · step][i]. coefficient is [R, ldc], sums [R, V · 16].
 template <int R, int V, typename T>
-HWY_INLINE void Chain(Rows<T> rows, int step, int n, const float* coefficient, size_t ldc,
-                      F16 (&acc)[R][V]) {
+void SumChain(Rows<T> rows, int step, int n, const float* coefficient, size_t ldc, float* sums) {
   constexpr int kLineElements = 64 / sizeof(T);
+  F16 acc[R * V];
+  Unroll<R * V>([&](auto i) LYNX_LAMBDA { acc[i] = SetAll(0.0f); });
   for (int j = 0; j < n; ++j) {
     F16 v[V];
-    Unroll<V / 2>([&](auto i)
-                      LYNX_LAMBDA { LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]); });
-    Unroll<V * kLanes / kLineElements>(
-        [&](auto i) LYNX_LAMBDA { hwy::Prefetch(rows.ahead + kLineElements * i); });
+    Unroll<V / 2>([&](auto i) LYNX_LAMBDA {  //
+      LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]);
+    });
+    Unroll<V * kLanes / kLineElements>([&](auto i) LYNX_LAMBDA {  //
+      hwy::Prefetch(rows.ahead + kLineElements * i);
+    });
     Unroll<R>([&](auto r) LYNX_LAMBDA {
       const F16 c = SetAll(coefficient[r * ldc + j]);
-      Unroll<V>([&](auto i) LYNX_LAMBDA { acc[r][i] = Fma(c, v[i], acc[r][i]); });
+      Unroll<V>([&](auto i) LYNX_LAMBDA { acc[r * V + i] = Fma(c, v[i], acc[r * V + i]); });
     });
     rows = rows.Skip(step);
   }
+  Unroll<R * V>([&](auto i) LYNX_LAMBDA { StoreLanes(acc[i], sums + i * kLanes); });
 }
 
-template <int R, int V>
-HWY_INLINE void SetZero(F16 (&acc)[R][V]) {
-  Unroll<R * V>([&](auto i) LYNX_LAMBDA { acc[i / V][i % V] = SetAll(0.0f); });
+template <typename T>
+using SumChainFn = void (*)(Rows<T> rows, int step, int n, const float* coefficient, size_t ldc,
+                            float* sums);
+
+// SumChain for 1 .. kMaxLastPairs pairs.
+template <int V, typename T>
+SumChainFn<T> SelectSumChain(int num_pairs) {
+  return [&]<int... r>(std::integer_sequence<int, r...>) {
+    constexpr SumChainFn<T> kFunctions[] = {SumChain<r + 1, V, T>...};
+    return kFunctions[num_pairs - 1];
+  }
+  (std::make_integer_sequence<int, kMaxLastPairs>());
 }
 
-// For R pairs and V · 16 lanes: finish(r, i, Σ_j coefficient[r][j] · row j) in the order of T.
-// coefficient is in lane positions, [R, ldc].
-template <int R, int V, typename T, typename Finish>
-HWY_INLINE void Contract(const Rows<T>& rows, int n, const float* coefficient, size_t ldc,
-                         const Finish& finish) {
-  F16 acc[R][V];
-  if constexpr (std::is_same_v<T, float>) {
-    SetZero(acc);
-    Chain(rows, 1, n, coefficient, ldc, acc);
-    Unroll<R * V>([&](auto i) LYNX_LAMBDA {
-      finish(std::integral_constant<int, i / V>(), std::integral_constant<int, i % V>(),
-             acc[i / V][i % V]);
-    });
-  } else {
-    // One chain at a time leaves the registers to it; the even one waits in memory.
-    HWY_ALIGN float even[R * V * kLanes], total[R * V * kLanes] = {};
-    for (int k = 0; k < n; k += 32) {
-      const int half = std::min(n - k, 32) / 2;
-      SetZero(acc);
-      Chain(rows.Skip(k), 2, half, coefficient + k, ldc, acc);
-      Unroll<R * V>([&](auto i) LYNX_LAMBDA { StoreLanes(acc[i / V][i % V], even + i * kLanes); });
-      SetZero(acc);
-      Chain(rows.Skip(k + 1), 2, half, coefficient + k + kLanes, ldc, acc);
-      const bool last = k + 32 >= n;
-      Unroll<R * V>([&](auto i) LYNX_LAMBDA {
-        const F16 tile = Add(LoadLanes(even + i * kLanes), acc[i / V][i % V]);
-        const F16 c = Add(LoadLanes(total + i * kLanes), tile);
-        if (last) {
-          finish(std::integral_constant<int, i / V>(), std::integral_constant<int, i % V>(), c);
-        } else {
-          StoreLanes(c, total + i * kLanes);
-        }
-      });
+// out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, in the order of T, for V · 16
+// lanes. coefficient is in lane positions; out is [num_pairs, ldo].
+template <int V, typename T>
+void Contract(const Rows<T>& rows, int num_pairs, int n, const float* coefficient, size_t ldc,
+              float* out, size_t ldo) {
+  const SumChainFn<T> sum_chain = SelectSumChain<V, T>(num_pairs);
+  HWY_ALIGN float even[kMaxLastPairs * V * kLanes], odd[kMaxLastPairs * V * kLanes];
+  const auto for_each = [&](auto f) LYNX_LAMBDA {
+    for (int r = 0; r < num_pairs; ++r) {
+      for (int i = 0; i < V; ++i) f(out + r * ldo + i * kLanes, (r * V + i) * kLanes);
     }
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    sum_chain(rows, 1, n, coefficient, ldc, even);
+    for_each([&](float* o, int at) LYNX_LAMBDA { StoreLanes(LoadLanes(even + at), o); });
+    return;
+  }
+  for (int k = 0; k < n; k += 32) {
+    const int half = std::min(n - k, 32) / 2;
+    sum_chain(rows.Skip(k), 2, half, coefficient + k, ldc, even);
+    sum_chain(rows.Skip(k + 1), 2, half, coefficient + k + kLanes, ldc, odd);
+    for_each([&](float* o, int at) LYNX_LAMBDA {
+      const F16 tile = Add(LoadLanes(even + at), LoadLanes(odd + at));
+      StoreLanes(Add(k == 0 ? SetAll(0.0f) : LoadLanes(o), tile), o);
+    });
   }
 }
 
-// Contract over all lanes of a row, a multiple of 32; finish(r, lane offset, value).
-template <int R, typename T, typename Finish>
-HWY_INLINE void ContractRows(const Rows<T>& rows, int lanes, int n, const float* coefficient,
-                             size_t ldc, const Finish& finish) {
+// Contract over all lanes of a row, a multiple of 32.
+template <typename T>
+void ContractRows(const Rows<T>& rows, int lanes, int num_pairs, int n, const float* coefficient,
+                  size_t ldc, float* out, size_t ldo) {
   int lane = 0;
   for (; lane + kTileLanes <= lanes; lane += kTileLanes) {
-    Contract<R, kTileLanes / kLanes>(rows.Skip(0, lane), n, coefficient, ldc,
-                                     [&](auto r, auto i, const F16& v)
-                                         LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
+    Contract<kTileLanes / kLanes>(rows.Skip(0, lane), num_pairs, n, coefficient, ldc, out + lane,
+                                  ldo);
   }
-  if constexpr (kTileLanes > 32) {
-    if (lane < lanes) {
-      Contract<R, 2>(rows.Skip(0, lane), n, coefficient, ldc,
-                     [&](auto r, auto i, const F16& v)
-                         LYNX_LAMBDA { finish(r, lane + i * kLanes, v); });
-    }
+  if (lane < lanes) {
+    Contract<2>(rows.Skip(0, lane), num_pairs, n, coefficient, ldc, out + lane, ldo);
   }
 }
 
@@ -165,27 +167,26 @@ HWY_INLINE float Softmax(float* scores, float scale, float max, int begin, int e
   return max;
 }
 
-// One block for R pairs, the first of which is `pair`.
-template <int R, typename T>
-void AttendBlock(const SegmentTask& task, int pair, int block, const Rows<T>& key,
+// One block for the pairs [pair, pair + num_pairs), at most kMaxLastPairs.
+template <typename T>
+void AttendBlock(const SegmentTask& task, int pair, int num_pairs, int block, const Rows<T>& key,
                  const Rows<T>& value) {
   const int head_dim = task.pool->layout.head_dim, padded = PaddedHeadDim(head_dim);
-  int begin[R], end[R];
+  int begin[kMaxLastPairs], end[kMaxLastPairs];
   bool any = false;
-  for (int r = 0; r < R; ++r) {
+  for (int r = 0; r < num_pairs; ++r) {
     begin[r] = std::max(task.visible[pair + r].begin - block * kBlockSize, 0);
     end[r] = std::min(task.visible[pair + r].end - block * kBlockSize, kBlockSize);
     any |= begin[r] < end[r];
   }
   if (!any) return;
 
-  HWY_ALIGN float scores[R * kBlockSize];
-  ContractRows<R>(key, kBlockSize, head_dim, task.q + size_t(pair) * padded, padded,
-                  [&](auto r, int lane, const F16& v)
-                      LYNX_LAMBDA { StoreLanes(v, scores + r * kBlockSize + lane); });
+  HWY_ALIGN float scores[kMaxLastPairs * kBlockSize];
+  ContractRows(key, kBlockSize, num_pairs, head_dim, task.q + size_t(pair) * padded, padded, scores,
+               kBlockSize);
 
-  float keep[kLanes] = {}, sum[R];
-  for (int r = 0; r < R; ++r) {
+  float keep[kLanes] = {}, sum[kMaxLastPairs];
+  for (int r = 0; r < num_pairs; ++r) {
     float* p = scores + r * kBlockSize;
     if (begin[r] < end[r]) {
       const float old = task.max[pair + r];
@@ -196,27 +197,18 @@ void AttendBlock(const SegmentTask& task, int pair, int block, const Rows<T>& ke
     }
   }
   StoreLanes(Exp(LoadLanes(keep)), keep);
-  for (int r = 0; r < R; ++r) {
-    if (begin[r] < end[r]) task.sum[pair + r] = std::fma(task.sum[pair + r], keep[r], sum[r]);
-  }
-  ContractRows<R>(value, padded, kBlockSize, scores, kBlockSize,
-                  [&](auto r, int lane, const F16& v) LYNX_LAMBDA {
-                    if (begin[r] >= end[r]) return;
-                    float* out = task.out + size_t(pair + r) * padded + lane;
-                    StoreLanes(Fma(LoadLanes(out), SetAll(keep[r]), v), out);
-                  });
-}
 
-// Calls AttendBlock<num_pairs>, num_pairs <= R.
-template <int R, typename T>
-HWY_INLINE void AttendBlockFor(int num_pairs, const SegmentTask& task, int pair, int block,
-                               const Rows<T>& key, const Rows<T>& value) {
-  if constexpr (R > 1) {
-    if (num_pairs < R) {
-      return AttendBlockFor<R - 1>(num_pairs, task, pair, block, key, value);
+  float* weighted = task.weighted;
+  ContractRows(value, padded, num_pairs, kBlockSize, scores, kBlockSize, weighted, padded);
+  for (int r = 0; r < num_pairs; ++r) {
+    if (begin[r] >= end[r]) continue;
+    task.sum[pair + r] = std::fma(task.sum[pair + r], keep[r], sum[r]);
+    const F16 factor = SetAll(keep[r]);
+    float* out = task.out + size_t(pair + r) * padded;
+    for (int c = 0; c < padded; c += kLanes) {
+      StoreLanes(Fma(LoadLanes(out + c), factor, LoadLanes(weighted + r * padded + c)), out + c);
     }
   }
-  AttendBlock<R>(task, pair, block, key, value);
 }
 
 // The rows of a V tile, widened with zeros to a multiple of 32 channels.
@@ -251,7 +243,7 @@ void AttendSegmentOf(const SegmentTask& task) {
     for (int pair = 0, n; pair < task.num_pairs; pair += n) {
       n = task.num_pairs - pair;
       if (n > kMaxLastPairs) n = kTilePairs;
-      AttendBlockFor<kMaxLastPairs>(n, task, pair, b, key_rows, value_rows);
+      AttendBlock(task, pair, n, b, key_rows, value_rows);
     }
   }
 }

@@ -14,7 +14,8 @@
 
 namespace lynx::cpu {
 
-inline constexpr int kMaxTilePairs = 24;
+inline constexpr int kMaxTilePairs = 24;  // of a task
+inline constexpr int kMaxBlockPairs = 6;  // contracted at a time
 
 // Arrays of channels hold PaddedHeadDim floats, in lane positions.
 constexpr int PaddedHeadDim(int head_dim) { return (head_dim + 31) / 32 * 32; }
@@ -34,6 +35,7 @@ struct SegmentTask {
   float* max = nullptr;                   // out, [num_pairs]; −∞ for a pair that sees nothing
   float* sum = nullptr;                   // out, [num_pairs]
   float* out = nullptr;                   // out, [num_pairs, padded]
+  float* weighted = nullptr;              // scratch, [kMaxBlockPairs, padded]
   float* padded_value = nullptr;          // scratch, [64, padded], when head_dim % 32 != 0
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU back-end. Each operation is defined in a file of its own beside this one, next to its
-// scalar reference (`_ref`) and dispatched once, at creation, to the best instruction set.
+// scalar reference (`…Ref`), and runs on the instruction set that was chosen at creation.
 #pragma once
 
 #include <memory>

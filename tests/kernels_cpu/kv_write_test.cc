@@ -22,7 +22,7 @@ std::vector<std::byte> Bytes(const PagedKv& kv) {
 
 // Writes `values` as rows of these groups into layer 1 of a fresh pool of 8 blocks.
 struct WrittenPool {
-  WrittenPool(const KvLayout& layout, std::vector<RowGroup> groups, Target target, int num_threads)
+  WrittenPool(const KvLayout& layout, std::vector<RowGroup> groups, int num_threads)
       : kv(layout, 8) {
     int num_rows = 0;
     for (RowGroup& group : groups) {
@@ -32,7 +32,7 @@ struct WrittenPool {
     const size_t n = size_t(num_rows) * layout.num_kv_heads * layout.head_dim;
     k = RandomFloats(n, 1, 100.0f);
     v = RandomFloats(n, 2, 100.0f);
-    CpuBackend::Create({.num_threads = num_threads, .target = target})
+    CpuBackend::Create({.num_threads = num_threads})
         ->KvWrite({.k = k.data(), .v = v.data(), .layer = 1, .pool = kv.view(), .groups = groups});
   }
   PagedKv kv;
@@ -52,34 +52,31 @@ TEST_P(KvWrite, StoresEveryTokenAtItsSlotAndNothingElse) {
   for (const auto& [position, num_rows] :
        {std::pair{0, 1}, {0, 64}, {63, 1}, {63, 2}, {10, 31}, {1, 150}, {127, 65}, {32, 96}}) {
     const RowGroup group = {.num_rows = num_rows, .position = position, .block_table = table};
-    for (Target target : SupportedTargets()) {
-      for (int num_threads : {1, 2}) {
-        const WrittenPool written(layout(), {group}, target, num_threads);
-        PagedKv want(layout(), 8);
-        const int head_dim = layout().head_dim;
-        for (int i = 0; i < num_rows * 3; ++i) {
-          const int at = position + i / 3, head = i % 3;
-          const auto write = [&](auto element) {
-            using T = decltype(element);
-            const auto tile = [&](KvKind kind) {
-              return reinterpret_cast<T*>(want.view().tile(table[at / kBlockSize], 1, kind, head));
-            };
-            KvWriteTokenRef(&written.k[i * head_dim], &written.v[i * head_dim], head_dim,
-                            at % kBlockSize, tile(KvKind::kKey), tile(KvKind::kValue));
+    for (int num_threads : {1, 2}) {
+      const WrittenPool written(layout(), {group}, num_threads);
+      PagedKv want(layout(), 8);
+      const int head_dim = layout().head_dim;
+      for (int i = 0; i < num_rows * 3; ++i) {
+        const int at = position + i / 3, head = i % 3;
+        const auto write = [&](auto element) {
+          using T = decltype(element);
+          const auto tile = [&](KvKind kind) {
+            return reinterpret_cast<T*>(want.view().tile(table[at / kBlockSize], 1, kind, head));
           };
-          layout().dtype == KvDtype::kBf16 ? write(Bf16()) : write(0.0f);
-        }
-        ASSERT_TRUE(Bytes(written.kv) == Bytes(want))
-            << TargetName(target) << ", rows " << position << " + " << num_rows;
+          KvWriteTokenRef(&written.k[i * head_dim], &written.v[i * head_dim], head_dim,
+                          at % kBlockSize, tile(KvKind::kKey), tile(KvKind::kValue));
+        };
+        layout().dtype == KvDtype::kBf16 ? write(Bf16()) : write(0.0f);
       }
+      ASSERT_TRUE(Bytes(written.kv) == Bytes(want))
+          << num_threads << " threads, rows " << position << " + " << num_rows;
     }
   }
 }
 
 TEST_P(KvWrite, TilesAreChannelsByTokensAndTokensByChannels) {
   const BlockId table[] = {3};
-  const WrittenPool written(layout(), {{.num_rows = 1, .position = 17, .block_table = table}},
-                            Target::kAuto, 1);
+  const WrittenPool written(layout(), {{.num_rows = 1, .position = 17, .block_table = table}}, 1);
   const bool bf16 = layout().dtype == KvDtype::kBf16;
   const int head_dim = layout().head_dim;
   for (int head = 0; head < 3; ++head) {
@@ -100,7 +97,7 @@ TEST(KvWriteTest, GroupsOfSeveralSequences) {
                          {{.num_rows = 3, .position = 62, .block_table = a},
                           {},
                           {.num_rows = 1, .position = 9, .block_table = b}},
-                         Target::kAuto, 2);
+                         2);
   const auto key = [&](int row) { return ToFloat(ToBf16(both.k[row * 3 * 16])); };
   EXPECT_EQ(both.kv.At(1, 1, KvKind::kKey, 0, 62), key(0));
   EXPECT_EQ(both.kv.At(1, 1, KvKind::kKey, 0, 63), key(1));

@@ -44,7 +44,8 @@ class TransportHandler {
   virtual void OnOffer(OfferId offer, uint64_t from, std::span<const std::byte> header,
                        size_t payload_bytes) = 0;
   // The peer's endpoint failed or its heartbeats stopped; nothing more comes from it. Offers from
-  // it are void (a Pull under way completes with an error).
+  // it are void. A Pull under way completes with an error once no byte can arrive any more: from a
+  // peer that hangs, that may be much later.
   virtual void OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status& why) = 0;
 };
 

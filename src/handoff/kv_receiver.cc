@@ -134,8 +134,9 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   EndedAttempts ended_;
   PullWindow window_;
   PullScheduler scheduler_;
-  std::map<OfferId, Offer> queued_;  // those the scheduler holds
-  int64_t any_progress_ns_ = 0;      // last time anything arrived
+  std::map<OfferId, Offer> queued_;   // those the scheduler holds
+  std::map<OfferId, Offer> pulling_;  // those that count against the window
+  int64_t any_progress_ns_ = 0;       // last time anything arrived
   std::deque<ChunkTask> anchor_queue_;
   std::deque<ChunkTask> later_queue_;
   std::deque<Attempt> refine_queue_;  // its next page
@@ -281,6 +282,12 @@ void KvReceiverImpl::OnPeerLost(PeerId, uint64_t epoch, const absl::Status& why)
     if (attempt->from == epoch && !attempt->all_landed()) lost.push_back(attempt);
   }
   for (const Attempt& attempt : lost) Fail(attempt, why, Tell::kNobody);
+  // Its pulls may end much later; they must not take the others' room meanwhile.
+  std::erase_if(pulling_, [&](const auto& entry) {
+    if (entry.second.from != epoch) return false;
+    scheduler_.Completed(entry.second.payload_bytes);
+    return true;
+  });
   std::erase_if(unknown_, [&](const auto& entry) {
     if (entry.second.from != epoch) return false;
     num_unknown_chunks_ -= static_cast<int>(entry.second.offers.size());
@@ -353,6 +360,7 @@ void KvReceiverImpl::Pull(const QueuedPull& pull, const Offer& offer) {
   auto bytes = std::make_unique_for_overwrite<std::byte[]>(pull.bytes);
   const std::span<std::byte> destination(bytes.get(), pull.bytes);
   const bool idle_before = scheduler_.outstanding_bytes() == pull.bytes;
+  pulling_[offer.id] = offer;
   // std::function wants copyable captures; `held` is emptied by the one call.
   auto held = std::make_shared<std::unique_ptr<std::byte[]>>(std::move(bytes));
   transport_.Pull(
@@ -367,7 +375,7 @@ void KvReceiverImpl::OnPulled(const Offer& offer, std::unique_ptr<std::byte[]> b
                               int64_t issued_ns, bool idle_before, const absl::Status& status) {
   const ChunkHeader& h = offer.header;
   const int64_t now = MonotonicNs();
-  scheduler_.Completed(offer.payload_bytes);
+  if (pulling_.erase(offer.id) > 0) scheduler_.Completed(offer.payload_bytes);
   if (status.ok()) {
     any_progress_ns_ = now;
     ++stats_.chunks;

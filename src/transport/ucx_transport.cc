@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over UCX: a control and a bulk worker, each with its context and thread.
+// The transport over UCX: a control and a bulk lane, each with its context and thread.
 //
 // Life of a peer:
-//   1. Connect (or a Hello from one that connected to us) makes an endpoint on each worker. The
-//      first message on each is a Hello, on control with our address, so that both sides are
-//      connected. It is answered by a Welcome: now UCX's own wire-up is through on both sides.
+//   1. Connect (or a Hello from one that connected to us) dials a control link. The first message
+//      on it is a Hello with our address, so that both sides are connected. The bulk link is
+//      dialled by the one who connects at once, by the other with its first Post.
 //   2. Beats on control every heartbeat interval, both ways. Any control message counts as one.
-//   3. An endpoint error, silence, a Bye or Disconnect ends it: the control thread closes its
-//      endpoint, then the bulk thread closes its own and voids the peer's offers, then the handler
-//      is told.
-// UCX 1.13 aborts a process whose endpoint fails while it answers a wire-up request (fixed by
-// openucx/ucx 9ccaf31bb6), so Stop waits a moment for Welcomes that are due and flushes before it
-// closes, and a peer that was lost is not connected to again at once.
-//
+//   3. A link's error, silence, a Bye or Disconnect ends it: the control thread closes its link,
+//      then the bulk thread closes its own and voids the peer's offers, then the handler is told.
 // A connection is named by (epoch, connection id of the side that sends); what still arrives of one
 // that has ended is ignored. A later Connect to the same address is a new connection.
 //
@@ -31,23 +26,19 @@
 #include "transport/random_epoch.h"
 #include "transport/tcp_sockets.h"
 #include "transport/ucx_address.h"
+#include "transport/ucx_lane.h"
 #include "transport/ucx_settings.h"
-#include "transport/ucx_worker.h"
 
 namespace lynx {
 namespace {
 
-constexpr unsigned kControlMessage = 1;
-constexpr unsigned kBulkMessage = 2;
 constexpr int64_t kNsPerMs = 1'000'000;
 // UCX opens a connection's sockets one by one; until this old they are looked for and marked.
 constexpr int64_t kMarkingNs = 5'000 * kNsPerMs;
-constexpr auto kMaxWireUp = std::chrono::milliseconds(300);
-constexpr int64_t kReconnectNs = 500 * kNsPerMs;
-constexpr int kNumLanes = 2;                 // control and bulk
+constexpr auto kMaxFirstContact = std::chrono::seconds(3);
 constexpr int kControlTypeOfService = 0xb8;  // DSCP EF
 
-enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4, kWelcome = 5 };
+enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4 };
 
 // In front of every header.
 struct Preamble {
@@ -76,8 +67,8 @@ bool Parse(std::span<const std::byte> bytes, Preamble& preamble) {
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(const UcxOptions& options, std::unique_ptr<UcxWorker> control,
-               std::unique_ptr<UcxWorker> bulk)
+  UcxTransport(const UcxOptions& options, std::unique_ptr<UcxLane> control,
+               std::unique_ptr<UcxLane> bulk)
       : options_(options),
         control_(std::move(control)),
         bulk_(std::move(bulk)),
@@ -108,11 +99,11 @@ class UcxTransport final : public Transport {
   struct Peer {
     UcxAddress address;
     std::string packed_address;
-    int num_welcomes = 0;  // of kNumLanes
+    bool heard = false;  // its Hello has come
   };
   struct ControlPeer {
     uint64_t epoch = 0;
-    ucp_ep_h endpoint = nullptr;
+    UcxLane::Link* link = nullptr;
     uint64_t their_connection = 0;  // 0 = nothing heard yet
     int64_t connected_ns = 0;
   };
@@ -122,8 +113,8 @@ class UcxTransport final : public Transport {
     int64_t heard_ns = 0;
   };
   struct BulkPeer {
-    uint64_t epoch = 0;
-    ucp_ep_h endpoint = nullptr;
+    std::string address;
+    UcxLane::Link* link = nullptr;  // null: not dialled yet
   };
   struct Offer {
     Connection from;
@@ -133,9 +124,8 @@ class UcxTransport final : public Transport {
   };
   enum class Tell { kHandler, kNobody };
 
-  absl::StatusOr<PeerId> ConnectLocked(std::string_view address);  // with the mutex held
-  void Welcomed(uint64_t epoch);
-  bool AllWelcomed() const;  // with the mutex held
+  enum class DialBulk { kNow, kWhenPosting };
+  absl::StatusOr<PeerId> ConnectLocked(std::string_view address, DialBulk dial);  // mutex held
   void Lose(PeerId peer, const absl::Status& why, Tell tell);
 
   // On the control thread.
@@ -152,16 +142,14 @@ class UcxTransport final : public Transport {
   // On the bulk thread.
   static ucs_status_t OnBulkMessage(void* self, const void* header, size_t header_bytes, void* data,
                                     size_t bytes, const ucp_am_recv_param_t* params);
-  void OpenBulk(PeerId peer, const UcxAddress& address);
+  UcxLane::Link* BulkLink(PeerId peer);
   void CloseBulk(PeerId peer, Connection theirs);
-  void OnBulkHello(Connection from);
-  void SendOnBulk(PeerId id, ucp_ep_h endpoint, Kind kind);
   ucs_status_t TakeOffer(const Preamble& preamble, std::span<const std::byte> header, void* data,
                          size_t bytes, bool rendezvous);
 
   const UcxOptions options_;
-  const std::unique_ptr<UcxWorker> control_;
-  const std::unique_ptr<UcxWorker> bulk_;
+  const std::unique_ptr<UcxLane> control_;
+  const std::unique_ptr<UcxLane> bulk_;
   const UcxAddress address_;
   TransportHandler* handler_ = nullptr;
 
@@ -171,8 +159,7 @@ class UcxTransport final : public Transport {
   std::map<PeerId, Peer> peers_;
   std::map<std::string, PeerId, std::less<>> peer_of_address_;
   std::map<uint64_t, PeerId> peer_of_epoch_;
-  std::map<uint64_t, int64_t> lost_ns_;  // by epoch, lately
-  std::condition_variable welcomed_;
+  std::condition_variable peer_heard_;
 
   // The control thread's own.
   std::map<PeerId, ControlPeer> control_peers_;
@@ -182,15 +169,14 @@ class UcxTransport final : public Transport {
 
   // The bulk thread's own.
   std::map<PeerId, BulkPeer> bulk_peers_;
-  std::set<Connection> bulk_heard_;  // their Hello has come
   std::set<Connection> bulk_ended_;
   std::map<OfferId, Offer> offers_;
   OfferId next_offer_ = 1;
 };
 
 absl::Status UcxTransport::Register() {
-  LYNX_RETURN_IF_ERROR(control_->Register(kControlMessage, OnControlMessage, this));
-  return bulk_->Register(kBulkMessage, OnBulkMessage, this);
+  LYNX_RETURN_IF_ERROR(control_->Register(OnControlMessage, this));
+  return bulk_->Register(OnBulkMessage, this);
 }
 
 void UcxTransport::Start(TransportHandler* handler) {
@@ -203,21 +189,27 @@ void UcxTransport::Stop() {
   {
     std::unique_lock lock(mu_);
     stopped_ = true;
-    welcomed_.wait_for(lock, kMaxWireUp, [this] { return AllWelcomed(); });
+    // A connection that is being made is made first (ucx_lane.h says why).
+    peer_heard_.wait_for(lock, kMaxFirstContact, [this] {
+      return std::all_of(peers_.begin(), peers_.end(),
+                         [](const auto& entry) { return entry.second.heard; });
+    });
     peers_.clear();
     peer_of_address_.clear();
     peer_of_epoch_.clear();
   }
   // Control first: its tasks may still want the bulk thread.
   control_->Stop([this] {
-    for (auto& [id, peer] : control_peers_) SendOnControl(peer, id, Kind::kBye, {});
-    control_->Flush();
-    for (auto& [id, peer] : control_peers_) control_->Close(peer.endpoint);
+    for (auto& [id, peer] : control_peers_) {
+      SendOnControl(peer, id, Kind::kBye, {});
+      control_->Close(peer.link);
+    }
     control_peers_.clear();
   });
   bulk_->Stop([this] {
-    bulk_->Flush();
-    for (const auto& [id, peer] : bulk_peers_) bulk_->Close(peer.endpoint);
+    for (const auto& [id, peer] : bulk_peers_) {
+      if (peer.link != nullptr) bulk_->Close(peer.link);
+    }
     bulk_peers_.clear();
     for (const auto& [id, offer] : offers_) {
       if (offer.descriptor != nullptr) bulk_->Release(offer.descriptor);
@@ -232,19 +224,10 @@ absl::StatusOr<PeerId> UcxTransport::Connect(std::string_view packed) {
   std::lock_guard lock(mu_);
   if (stopped_) return absl::UnavailableError("this transport is stopped");
   if (auto it = peer_of_address_.find(packed); it != peer_of_address_.end()) return it->second;
-  LYNX_ASSIGN_OR_RETURN(const UcxAddress address, UcxAddress::Parse(packed));
-  if (auto it = lost_ns_.find(address.epoch); it != lost_ns_.end()) {
-    const int64_t ago_ns = MonotonicNs() - it->second;
-    if (ago_ns < kReconnectNs) {
-      return absl::UnavailableError(absl::StrCat("the peer was lost ", ago_ns / kNsPerMs,
-                                                 " ms ago; connect again after ",
-                                                 kReconnectNs / kNsPerMs, " ms"));
-    }
-  }
-  return ConnectLocked(packed);
+  return ConnectLocked(packed, DialBulk::kNow);
 }
 
-absl::StatusOr<PeerId> UcxTransport::ConnectLocked(std::string_view packed) {
+absl::StatusOr<PeerId> UcxTransport::ConnectLocked(std::string_view packed, DialBulk dial) {
   LYNX_ASSIGN_OR_RETURN(UcxAddress address, UcxAddress::Parse(packed));
   if (address.epoch == address_.epoch) {
     return absl::InvalidArgumentError("a UCX transport cannot connect to itself");
@@ -258,22 +241,11 @@ absl::StatusOr<PeerId> UcxTransport::ConnectLocked(std::string_view packed) {
   peer_of_address_[std::string(packed)] = id;
   peer_of_epoch_[address.epoch] = id;
   control_->Run([this, id, address] { OpenControl(id, address); });
-  bulk_->Run([this, id, address] { OpenBulk(id, address); });
+  bulk_->Run([this, id, address, dial] {
+    bulk_peers_[id] = {address.bulk, nullptr};
+    if (dial == DialBulk::kNow) BulkLink(id);
+  });
   return id;
-}
-
-bool UcxTransport::AllWelcomed() const {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const auto& entry) { return entry.second.num_welcomes == kNumLanes; });
-}
-
-// One lane of a peer's current connection is wired up.
-void UcxTransport::Welcomed(uint64_t epoch) {
-  std::lock_guard lock(mu_);
-  auto it = peer_of_epoch_.find(epoch);
-  if (it == peer_of_epoch_.end()) return;
-  ++peers_[it->second].num_welcomes;
-  welcomed_.notify_all();
 }
 
 std::optional<PeerId> UcxTransport::FindPeer(uint64_t epoch) const {
@@ -296,38 +268,38 @@ void UcxTransport::Lose(PeerId id, const absl::Status& why, Tell tell) {
   peer_of_address_.erase(it->second.packed_address);
   peer_of_epoch_.erase(epoch);
   peers_.erase(it);
-  const int64_t now = MonotonicNs();
-  std::erase_if(lost_ns_, [now](const auto& lost) { return now - lost.second > kReconnectNs; });
-  lost_ns_[epoch] = now;
-  welcomed_.notify_all();
+  peer_heard_.notify_all();
   control_->Run([this, id, epoch, why, tell] { CloseControl(id, epoch, why, tell); });
 }
 
 void UcxTransport::OpenControl(PeerId id, const UcxAddress& address) {
-  absl::StatusOr<ucp_ep_h> endpoint = control_->Connect(
+  absl::StatusOr<UcxLane::Link*> link = control_->Dial(
       address.control, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
-  if (!endpoint.ok()) return Lose(id, endpoint.status(), Tell::kHandler);
+  if (!link.ok()) return Lose(id, link.status(), Tell::kHandler);
   ControlPeer& peer = control_peers_[id];
-  peer = {.epoch = address.epoch, .endpoint = *endpoint, .connected_ns = MonotonicNs()};
+  peer = {.epoch = address.epoch, .link = *link, .connected_ns = MonotonicNs()};
   if (auto it = inbound_.find(address.epoch); it != inbound_.end()) {
     peer.their_connection = it->second.connection;
   }
   const std::string own = address_.Pack();
   SendOnControl(peer, id, Kind::kHello, std::as_bytes(std::span(own)));
-  if (peer.their_connection != 0) SendOnControl(peer, id, Kind::kWelcome, {});
 }
 
-void UcxTransport::OpenBulk(PeerId id, const UcxAddress& address) {
-  absl::StatusOr<ucp_ep_h> endpoint = bulk_->Connect(
-      address.bulk, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
-  if (!endpoint.ok()) return Lose(id, endpoint.status(), Tell::kHandler);
-  bulk_peers_[id] = {address.epoch, *endpoint};
-  SendOnBulk(id, *endpoint, Kind::kHello);
-  for (const Connection& heard : bulk_heard_) {
-    if (heard.first == address.epoch && !bulk_ended_.contains(heard)) {
-      SendOnBulk(id, *endpoint, Kind::kWelcome);
+// Dials it if need be; null when that fails or the peer is gone.
+UcxLane::Link* UcxTransport::BulkLink(PeerId id) {
+  auto it = bulk_peers_.find(id);
+  if (it == bulk_peers_.end()) return nullptr;
+  BulkPeer& peer = it->second;
+  if (peer.link == nullptr) {
+    absl::StatusOr<UcxLane::Link*> link = bulk_->Dial(
+        peer.address, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
+    if (!link.ok()) {
+      Lose(id, link.status(), Tell::kHandler);
+      return nullptr;
     }
+    peer.link = *link;
   }
+  return peer.link;
 }
 
 void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& why, Tell tell) {
@@ -335,7 +307,7 @@ void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& w
   if (auto it = control_peers_.find(id); it != control_peers_.end()) {
     theirs.second = it->second.their_connection;
     if (tell == Tell::kNobody) SendOnControl(it->second, id, Kind::kBye, {});
-    control_->Close(it->second.endpoint);
+    control_->Close(it->second.link);
     control_peers_.erase(it);
   }
   if (theirs.second != 0) control_ended_.insert(theirs);
@@ -352,15 +324,16 @@ void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& w
 
 void UcxTransport::CloseBulk(PeerId id, Connection theirs) {
   if (auto it = bulk_peers_.find(id); it != bulk_peers_.end()) {
-    bulk_->Close(it->second.endpoint);
+    if (it->second.link != nullptr) bulk_->Close(it->second.link);
     bulk_peers_.erase(it);
   }
-  if (theirs.second == 0) return;  // nothing of it has arrived
-  bulk_heard_.erase(theirs);
-  bulk_ended_.insert(theirs);
+  if (theirs.second != 0) bulk_ended_.insert(theirs);
+  // When its Hello never came, nothing tells its connections apart: all of them end.
   std::erase_if(offers_, [&](const auto& entry) {
     const Offer& offer = entry.second;
-    if (offer.from != theirs) return false;
+    if (offer.from.first != theirs.first) return false;
+    if (theirs.second == 0) bulk_ended_.insert(offer.from);
+    if (theirs.second != 0 && offer.from != theirs) return false;
     if (offer.descriptor != nullptr) bulk_->Release(offer.descriptor);
     return true;
   });
@@ -387,9 +360,8 @@ void UcxTransport::SendOnControl(ControlPeer& peer, PeerId id, Kind kind,
   auto body = std::make_shared<const std::vector<std::byte>>(message.begin(), message.end());
   const std::span<const std::byte> bytes(*body);
   // A failed message means a failed endpoint, which reports itself.
-  control_->Send(peer.endpoint, kControlMessage, UcxWorker::Protocol::kEager,
-                 Serialize({address_.epoch, id, kind}, {}), bytes,
-                 [body = std::move(body)](const absl::Status&) {});
+  control_->Send(peer.link, UcxLane::Protocol::kEager, Serialize({address_.epoch, id, kind}, {}),
+                 bytes, [body = std::move(body)](const absl::Status&) {});
 }
 
 ucs_status_t UcxTransport::OnControlMessage(void* argument, const void* header, size_t header_bytes,
@@ -404,8 +376,6 @@ ucs_status_t UcxTransport::OnControlMessage(void* argument, const void* header, 
   } else if (self->HeardFrom(preamble)) {
     if (preamble.kind == Kind::kUser) {
       self->handler_->OnControl(preamble.epoch, {static_cast<const std::byte*>(data), bytes});
-    } else if (preamble.kind == Kind::kWelcome) {
-      self->Welcomed(preamble.epoch);
     } else if (preamble.kind == Kind::kBye) {
       if (std::optional<PeerId> peer = self->FindPeer(preamble.epoch)) {
         self->Lose(*peer, absl::UnavailableError("the peer disconnected"), Tell::kHandler);
@@ -429,17 +399,20 @@ void UcxTransport::OnHello(const Preamble& preamble, std::string_view packed) {
   inbound_[preamble.epoch] = {preamble.connection, MonotonicNs()};
   for (auto& [id, peer] : control_peers_) {
     if (peer.epoch != preamble.epoch) continue;
-    if (peer.their_connection == 0) {
-      peer.their_connection = preamble.connection;
-      SendOnControl(peer, id, Kind::kWelcome, {});
-    } else if (peer.their_connection != preamble.connection) {
-      // It lost us and connects anew.
-      Lose(id, absl::UnavailableError("the peer has reconnected"), Tell::kHandler);
-    }
+    if (peer.their_connection == 0) peer.their_connection = preamble.connection;
+    if (peer.their_connection == preamble.connection) continue;
+    // It lost us and connects anew.
+    Lose(id, absl::UnavailableError("the peer has reconnected"), Tell::kHandler);
   }
   std::lock_guard lock(mu_);
   // An address that UCX refuses is lost in OpenControl.
-  if (!stopped_ && !peer_of_epoch_.contains(preamble.epoch)) (void)ConnectLocked(packed);
+  if (!stopped_ && !peer_of_epoch_.contains(preamble.epoch)) {
+    (void)ConnectLocked(packed, DialBulk::kWhenPosting);
+  }
+  if (auto it = peer_of_epoch_.find(preamble.epoch); it != peer_of_epoch_.end()) {
+    peers_[it->second].heard = true;
+    peer_heard_.notify_all();
+  }
 }
 
 // Heartbeats, the watch for silent peers, and marks on new sockets.
@@ -491,8 +464,8 @@ void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
                         std::span<const std::byte> payload,
                         std::function<void(absl::Status)> done) {
   bulk_->Run([this, id, header = std::move(header), payload, done = std::move(done)] {
-    auto it = bulk_peers_.find(id);
-    if (it == bulk_peers_.end()) {
+    UcxLane::Link* link = BulkLink(id);
+    if (link == nullptr) {
       return done(absl::UnavailableError(absl::StrCat("peer ", id, " is gone")));
     }
     if (header.size() > kMaxHeaderBytes) {
@@ -500,15 +473,10 @@ void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
           absl::StrCat("bulk header of ", header.size(), " bytes, at most ", kMaxHeaderBytes)));
     }
     const auto protocol =
-        payload.empty() ? UcxWorker::Protocol::kEager : UcxWorker::Protocol::kRendezvous;
-    bulk_->Send(it->second.endpoint, kBulkMessage, protocol,
-                Serialize({.epoch = address_.epoch, .connection = id}, header), payload, done);
+        payload.empty() ? UcxLane::Protocol::kEager : UcxLane::Protocol::kRendezvous;
+    bulk_->Send(link, protocol, Serialize({.epoch = address_.epoch, .connection = id}, header),
+                payload, done);
   });
-}
-
-void UcxTransport::SendOnBulk(PeerId id, ucp_ep_h endpoint, Kind kind) {
-  bulk_->Send(endpoint, kBulkMessage, UcxWorker::Protocol::kEager,
-              Serialize({address_.epoch, id, kind}, {}), {}, [](const absl::Status&) {});
 }
 
 ucs_status_t UcxTransport::OnBulkMessage(void* argument, const void* header_data,
@@ -520,29 +488,11 @@ ucs_status_t UcxTransport::OnBulkMessage(void* argument, const void* header_data
   // UCX takes an error for an answer to a rendezvous message only.
   const bool rendezvous = (params->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
   const ucs_status_t refused = rendezvous ? UCS_ERR_REJECTED : UCS_OK;
-  if (!Parse(header, preamble)) return refused;
-  const Connection from{preamble.epoch, preamble.connection};
-  if (self->bulk_ended_.contains(from)) return refused;
-  switch (preamble.kind) {
-    case Kind::kHello:
-      self->OnBulkHello(from);
-      return refused;
-    case Kind::kWelcome:
-      self->Welcomed(preamble.epoch);
-      return refused;
-    case Kind::kUser:
-      break;
-    default:
-      return refused;
+  if (!Parse(header, preamble) || preamble.kind != Kind::kUser ||
+      self->bulk_ended_.contains({preamble.epoch, preamble.connection})) {
+    return refused;
   }
   return self->TakeOffer(preamble, header.subspan(kPreambleBytes), data, bytes, params->recv_attr);
-}
-
-void UcxTransport::OnBulkHello(Connection from) {
-  bulk_heard_.insert(from);
-  for (const auto& [id, peer] : bulk_peers_) {
-    if (peer.epoch == from.first) SendOnBulk(id, peer.endpoint, Kind::kWelcome);
-  }
 }
 
 ucs_status_t UcxTransport::TakeOffer(const Preamble& preamble, std::span<const std::byte> header,
@@ -587,8 +537,8 @@ void UcxTransport::Drop(OfferId id) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options) {
-  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> control, UcxWorker::Create(options));
-  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxWorker> bulk, UcxWorker::Create(options));
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxLane> control, UcxLane::Create(options));
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxLane> bulk, UcxLane::Create(options));
   auto transport = std::make_unique<UcxTransport>(options, std::move(control), std::move(bulk));
   LYNX_RETURN_IF_ERROR(transport->Register());
   return std::unique_ptr<Transport>(std::move(transport));

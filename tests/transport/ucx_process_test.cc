@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 UcxOptions QuickOptions() {
-  return {.heartbeat_interval_ms = 50, .suspect_after_ms = 500, .tcp_user_timeout_ms = 500};
+  return {.heartbeat_interval_ms = 50, .suspect_after_ms = 1000, .tcp_user_timeout_ms = 1000};
 }
 
 std::unique_ptr<Transport> MakeUcx() {
@@ -45,6 +45,7 @@ class PeerHandler : public TransportHandler {
     for (int i = 0; i < count; ++i) {
       transport->Post(*peer, Bytes(std::to_string(i)), *payload, [payload](const absl::Status&) {});
     }
+    (void)transport->SendControl(*peer, Bytes("posted"));
   }
   void OnOffer(OfferId, uint64_t, std::span<const std::byte>, size_t) override {}
   void OnPeerLost(PeerId, uint64_t, const absl::Status&) override {}
@@ -72,13 +73,16 @@ class UcxProcessTest : public testing::Test {
     EXPECT_TRUE(peer.ok()) << peer.status();
     return peer.value_or(0);
   }
-  // Has the peer post and waits until all is offered.
+  // Has the peer post and waits until all is offered; then both lanes are wired up both ways.
   void AskForPosts(PeerId peer, int count, size_t bytes) {
     const size_t before = handler_.offers.size();
+    const size_t answers = handler_.control.size();
     std::ostringstream command;
     command << "post " << count << " " << bytes;
     ASSERT_TRUE(transport_->SendControl(peer, Bytes(command.str())).ok());
-    ASSERT_TRUE(handler_.signal.WaitFor([&] { return handler_.offers.size() == before + count; }));
+    ASSERT_TRUE(handler_.signal.WaitFor([&] {
+      return handler_.offers.size() == before + count && handler_.control.size() == answers + 1;
+    }));
   }
   void PullOne(size_t index) {
     const RecordingHandler::Offer offer = handler_.offers[index];
@@ -86,7 +90,9 @@ class UcxProcessTest : public testing::Test {
     Outcome pulled;
     transport_->Pull(offer.id, received, pulled.Callback());
     ASSERT_TRUE(pulled.Wait());
-    ASSERT_TRUE(pulled.status().ok()) << pulled.status();
+    ASSERT_TRUE(pulled.status().ok())
+        << pulled.status()
+        << (handler_.losses.empty() ? absl::OkStatus() : handler_.losses.back().why);
     EXPECT_EQ(received, std::vector<std::byte>(offer.payload_bytes, std::byte{5}));
   }
   bool WaitForLoss() {
@@ -117,7 +123,7 @@ TEST_F(UcxProcessTest, KilledSenderIsNoticedAndPullsEnd) {
   const auto killed = steady_clock::now();
   process.Kill();
   ASSERT_TRUE(WaitForLoss());
-  EXPECT_LT(handler_.losses[0].when - killed, milliseconds(2000));
+  EXPECT_LT(handler_.losses[0].when - killed, milliseconds(3000));
   for (int i = 4; i < 7; ++i) {
     transport_->Pull(handler_.offers[i + 1].id, received[i], pulled[i].Callback());
   }
@@ -142,7 +148,7 @@ TEST_F(UcxProcessTest, KilledReceiverEndsPosts) {
     EXPECT_FALSE(outcome.status().ok());
   }
   ASSERT_TRUE(WaitForLoss());
-  EXPECT_LT(handler_.losses[0].when - killed, milliseconds(2000));
+  EXPECT_LT(handler_.losses[0].when - killed, milliseconds(3000));
 }
 
 TEST_F(UcxProcessTest, StoppedPeerIsNoticedAndCanComeBack) {
@@ -158,19 +164,17 @@ TEST_F(UcxProcessTest, StoppedPeerIsNoticedAndCanComeBack) {
   transport_->Pull(handler_.offers[0].id, received, pulled.Callback());
   ASSERT_TRUE(WaitForLoss());
   const auto noticed = handler_.losses[0].when - stopped;
-  EXPECT_GT(noticed, milliseconds(300));
-  EXPECT_LT(noticed, milliseconds(2000));
+  EXPECT_GT(noticed, milliseconds(500));
+  EXPECT_LT(noticed, milliseconds(3000));
   ASSERT_TRUE(posted.Wait());
   EXPECT_FALSE(posted.status().ok());
-  ASSERT_TRUE(pulled.Wait());
-  EXPECT_FALSE(pulled.status().ok());
   std::vector<std::byte> rest(4 << 20);
   transport_->Pull(handler_.offers[1].id, rest, late.Callback());
   ASSERT_TRUE(late.Wait());
   EXPECT_FALSE(late.status().ok());
 
   process.Continue();
-  std::this_thread::sleep_for(milliseconds(1000));  // it notices too, and may be connected to again
+  ASSERT_TRUE(pulled.Wait());
   const PeerId again = Connect(process);
   EXPECT_NE(again, peer);
   AskForPosts(again, 1, 100000);

@@ -158,7 +158,8 @@ TEST(PullWindowTest, FollowsTheLink) {
     }
     EXPECT_NEAR(window.bytes_per_second(), rate, 0.02 * rate);
     EXPECT_GE(window.bytes(), std::max<double>(PullWindow::kMinBytes, 0.008 * rate));
-    EXPECT_LE(window.bytes(), std::max<double>(PullWindow::kMinBytes, 0.0083 * rate + 2.0 * kChunk));
+    EXPECT_LE(window.bytes(),
+              std::max<double>(PullWindow::kMinBytes, 0.0083 * rate + 2.0 * kChunk));
   }
 }
 

@@ -29,7 +29,17 @@ enum class Compute : uint8_t { kFast = 0, kF32 = 1 };
 
 // Element types of weight files (ggml's names). Block formats cover 32 (or 256) elements of a row.
 enum class WeightType : uint8_t {
-  kF32, kF16, kBf16, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K
+  kF32,
+  kF16,
+  kBf16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
 };
 
 // A matrix as it lies in a (mapped) file: n rows (outputs) of k elements (inputs).
@@ -47,18 +57,18 @@ struct WeightView {
 class Weight {
  public:
   virtual ~Weight() = default;
-  virtual int64_t n() const = 0;  // outputs
-  virtual int64_t k() const = 0;  // inputs
+  virtual int64_t n() const = 0;        // outputs
+  virtual int64_t k() const = 0;        // inputs
   virtual WeightType type() const = 0;  // as kept in memory
   virtual size_t bytes() const = 0;     // memory that this object owns (0 if it reads the file)
 };
 
 struct GemmOutput {
-  const Weight* weight = nullptr;   // [n, k]
-  const float* bias = nullptr;      // [n] or null
-  float* y = nullptr;               // [rows, ldy]
+  const Weight* weight = nullptr;  // [n, k]
+  const float* bias = nullptr;     // [n] or null
+  float* y = nullptr;              // [rows, ldy]
   int64_t ldy = 0;
-  bool accumulate = false;          // y += result instead of y = result (the residual stream)
+  bool accumulate = false;  // y += result instead of y = result (the residual stream)
 };
 
 struct RopeTable {
@@ -80,8 +90,8 @@ struct AttentionParams {
   float* out = nullptr;      // [rows, num_heads, head_dim]
   int num_heads = 0;
   int layer = 0;
-  float scale = 0;           // 1 / sqrt(head_dim)
-  int sliding_window = 0;    // 0 = none
+  float scale = 0;         // 1 / sqrt(head_dim)
+  int sliding_window = 0;  // 0 = none
   KvPoolView pool;
   std::span<const RowGroup> groups;  // the K and V of their rows are already in the pool
 };

@@ -8,7 +8,8 @@ namespace lynx {
 
 struct EngineStats {  // a snapshot for /metrics; counters are cumulative
   int num_running = 0, num_waiting = 0;
-  int64_t blocks_free = 0, blocks_request = 0, blocks_transfer = 0, blocks_cached = 0, blocks_total = 0;
+  int64_t blocks_free = 0, blocks_request = 0, blocks_transfer = 0, blocks_cached = 0,
+          blocks_total = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;
   int64_t prompt_tokens_computed = 0, prompt_tokens_cached = 0, prompt_tokens_transferred = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  // in tokens

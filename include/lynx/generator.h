@@ -23,14 +23,14 @@ struct DaemonState {
   std::string name;  // "decode0"
   std::string role;  // "prefill", "decode", "colocated"
   std::string address;
-  bool healthy = false;        // answers, and is ready
-  bool stuck = false;          // work waits and nothing has progressed for the watchdog's time
-  std::string detail;          // why not
-  EngineStats stats;           // of the last poll
+  bool healthy = false;  // answers, and is ready
+  bool stuck = false;    // work waits and nothing has progressed for the watchdog's time
+  std::string detail;    // why not
+  EngineStats stats;     // of the last poll
 };
 
 struct ModelCard {
-  std::string name;            // served name given by the daemons' file
+  std::string name;  // the served name when the configuration gives none
   int max_model_len = 0;
   int vocab_size = 0;
   std::vector<TokenId> eos_ids;
@@ -42,9 +42,10 @@ class Generator {
   // A decode daemon is connected, its model is loaded and, unless colocated, so is one prefill's.
   virtual bool ready() const = 0;
   virtual std::vector<DaemonState> daemons() const = 0;
-  // Sends the request to a decode daemon. `sink` is called from any thread, one call at a time, in
-  // order; the last call has finished(). A daemon lost before the first token is replaced by
-  // another once; afterwards the sink gets kUnavailable. `decode_name` (out) is for the log.
+  // Sends the request to a decode daemon. `sink` is called from any thread (also from inside this
+  // call), one call at a time, in order; the last call has finished(), and none follows once the
+  // Generation is gone. A daemon that is lost on the way is replaced by another one, which goes on
+  // where it ended; when none is left, the sink gets kUnavailable.
   virtual std::unique_ptr<Generation> Generate(Request request,
                                                std::function<void(EngineOutput)> sink) = 0;
 };

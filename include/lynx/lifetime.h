@@ -30,7 +30,7 @@ struct Timeline {
   std::vector<int64_t> token_ns;  // when each output token became final
   int num_drafted = 0;
   int num_accepted = 0;
-  int num_handoffs = 0;             // attempts, 0 = prefilled locally
+  int num_handoffs = 0;              // attempts, 0 = prefilled locally
   std::vector<int64_t> stage_bytes;  // received per stage: anchor, residual, exact
 
   int64_t at(Event e) const { return at_ns[static_cast<size_t>(e)]; }

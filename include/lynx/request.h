@@ -18,7 +18,7 @@ namespace lynx {
 struct SamplingParams {
   float temperature = 1.0f;  // below 1e-5: greedy
   float top_p = 1.0f;
-  int top_k = 0;             // <= 0: off
+  int top_k = 0;  // <= 0: off
   float min_p = 0.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
@@ -64,9 +64,9 @@ enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
 // What the engine reports of one request, in order. Every sink call is made on the engine thread
 // and must not block.
 struct EngineOutput {
-  std::vector<TokenOutput> tokens;   // verified, final
-  std::vector<TokenId> drafts;       // provisional, only with show_drafts
-  int num_revoked_drafts = 0;        // of the drafts reported before, the last n were wrong
+  std::vector<TokenOutput> tokens;  // verified, final
+  std::vector<TokenId> drafts;      // provisional, only with show_drafts
+  int num_revoked_drafts = 0;       // of the drafts reported before, the last n were wrong
   std::vector<std::optional<TokenOutput>> prompt_logprobs;  // once; [0] is null
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<TokenId> stop_token;  // the stop token that ended it, if not an eos

@@ -20,15 +20,15 @@
 
 #define LYNX_ASSIGN_OR_RETURN(lhs, expr) \
   LYNX_ASSIGN_OR_RETURN_(LYNX_CONCAT(status_or_, __LINE__), lhs, expr)
-#define LYNX_ASSIGN_OR_RETURN_(tmp, lhs, expr) \
-  auto tmp = (expr);                           \
+#define LYNX_ASSIGN_OR_RETURN_(tmp, lhs, expr)   \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()
 
-#define LYNX_CHECK(cond)                                                                \
-  do {                                                                                  \
-    if (!(cond)) [[unlikely]] {                                                         \
-      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #cond);     \
-      std::abort();                                                                     \
-    }                                                                                   \
+#define LYNX_CHECK(cond)                                                            \
+  do {                                                                              \
+    if (!(cond)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #cond); \
+      std::abort();                                                                 \
+    }                                                                               \
   } while (false)

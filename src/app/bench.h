@@ -11,7 +11,7 @@
 namespace lynx {
 
 struct BenchEngineOptions {
-  ClusterConfig config;       // model, compute, cpu_target
+  ClusterConfig config;  // model, compute, cpu_target
   int threads = 0;
   std::vector<int> prefill = {512};  // prompt lengths
   std::vector<int> depth = {0};      // tokens already in the cache when decoding
@@ -24,7 +24,7 @@ struct BenchCodecOptions {
   ClusterConfig config;  // cpu_target
   std::vector<std::string> codecs;
   int head_dim = 64;
-  int num_pages = 64;    // of 256 tokens
+  int num_pages = 64;  // of 256 tokens
   int repeats = 5;
 };
 absl::Status RunBenchCodec(const BenchCodecOptions& options);

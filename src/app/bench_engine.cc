@@ -40,7 +40,10 @@ class Sequences {
 class EngineBench {
  public:
   EngineBench(const BenchEngineOptions& options, cpu::CpuBackend& backend, Model& model)
-      : options_(options), backend_(backend), model_(model), logits_(model.config().vocab_size * 64) {
+      : options_(options),
+        backend_(backend),
+        model_(model),
+        logits_(model.config().vocab_size * 64) {
     cpu::ThreadPool pool(backend.num_threads());
     bandwidth_ = cpu::MeasureReadBandwidth(pool, std::max<size_t>(model.weight_bytes(), 64 << 20));
     fma_peak_ = cpu::MeasureFmaPeak(pool, cpu::Best());
@@ -49,7 +52,8 @@ class EngineBench {
   absl::Status Prefill(int tokens) {
     LYNX_RETURN_IF_ERROR(CheckLength(tokens));
     const Sequences sequences(1, tokens);
-    LYNX_ASSIGN_OR_RETURN(const auto cache, KvCache::Create(model_.kv_layout(), sequences.num_blocks()));
+    LYNX_ASSIGN_OR_RETURN(const auto cache,
+                          KvCache::Create(model_.kv_layout(), sequences.num_blocks()));
     const Timing timing = Measure(options_.repeats, [&] { Fill(*cache, sequences, 0, tokens); });
     Print({{"kind", "prefill"}, {"tokens", tokens}, {"batch", 1}}, tokens, timing,
           fma_peak_ / PrefillFlops(tokens) * tokens, 1);
@@ -57,10 +61,12 @@ class EngineBench {
   }
 
   absl::Status Decode(int depth, int batch) {
+    if (depth < 0) return absl::InvalidArgumentError("--depth: less than 0");
     LYNX_RETURN_IF_ERROR(CheckLength(depth + kSteps + 1));
     if (batch < 1 || batch > 64) return absl::InvalidArgumentError("--batch: not in 1..64");
     const Sequences sequences(batch, depth + kSteps + 1);
-    LYNX_ASSIGN_OR_RETURN(const auto cache, KvCache::Create(model_.kv_layout(), sequences.num_blocks()));
+    LYNX_ASSIGN_OR_RETURN(const auto cache,
+                          KvCache::Create(model_.kv_layout(), sequences.num_blocks()));
     for (int s = 0; s < batch; ++s) Fill(*cache, sequences, s, depth);
     const Timing timing = Measure(options_.repeats, [&] {
       for (int i = 0; i < kSteps; ++i) Step(*cache, sequences, depth + i);
@@ -85,19 +91,21 @@ class EngineBench {
   double PrefillFlops(int tokens) const {
     const ModelConfig& c = model_.config();
     const double q = double(c.num_heads) * c.head_dim, kv = double(c.num_kv_heads) * c.head_dim;
-    const double linear = c.hidden_size * (2 * q + 2 * kv) + 3.0 * c.hidden_size * c.intermediate_size;
+    const double linear =
+        c.hidden_size * (2 * q + 2 * kv) + 3.0 * c.hidden_size * c.intermediate_size;
     const double attention = 2 * q * (tokens / 2.0);
     return 2.0 * tokens * c.num_layers * (linear + attention);
   }
 
-  void Run(const KvCache& cache, std::span<const RowGroup> groups, std::span<const int32_t> positions,
-           std::span<const int32_t> logit_rows) {
+  void Run(const KvCache& cache, std::span<const RowGroup> groups,
+           std::span<const int32_t> positions, std::span<const int32_t> logit_rows) {
     std::vector<TokenId> tokens(positions.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] = static_cast<TokenId>((positions[i] * 7919 + 13) % model_.config().vocab_size);
     }
-    model_.Forward({.tokens = tokens, .positions = positions, .groups = groups, .logit_rows = logit_rows},
-                   cache.view(), logits_.data());
+    model_.Forward(
+        {.tokens = tokens, .positions = positions, .groups = groups, .logit_rows = logit_rows},
+        cache.view(), logits_.data());
   }
 
   void Fill(const KvCache& cache, const Sequences& sequences, int sequence, int tokens) {

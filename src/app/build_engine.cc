@@ -39,10 +39,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config
                         : config.cpu_target == "avx512"     ? Target::kAvx512
                         : config.cpu_target == "avx512vnni" ? Target::kAvx512Vnni
                                                             : Target::kAuto;
-  std::unique_ptr<Backend> backend = cpu::CpuBackend::Create(
-      {.compute = config.compute == "f32" ? Compute::kF32 : Compute::kFast,
-       .num_threads = NumThreads(threads),
-       .target = target});
+  std::unique_ptr<Backend> backend =
+      cpu::CpuBackend::Create({.compute = config.compute == "f32" ? Compute::kF32 : Compute::kFast,
+                               .num_threads = NumThreads(threads),
+                               .target = target});
   if (backend == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("cpu_target: ", config.cpu_target, ": this processor does not have it"));
@@ -58,9 +58,9 @@ absl::StatusOr<int> NumKvBlocks(int64_t kv_memory, const KvLayout& layout, int m
   }
   const int64_t blocks = kv_memory / block_bytes;
   if (blocks < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kv_cache_config.host_cache_size: ", kv_memory, " bytes hold ", blocks,
-                     " blocks of ", block_bytes, " bytes; at least 2 are needed"));
+    return absl::InvalidArgumentError(absl::StrCat("kv_cache_config.host_cache_size: ", kv_memory,
+                                                   " bytes hold ", blocks, " blocks of ",
+                                                   block_bytes, " bytes; at least 2 are needed"));
   }
   return static_cast<int>(std::min<int64_t>(blocks, 1 << 30));
 }

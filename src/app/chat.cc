@@ -49,9 +49,9 @@ void PrintTimeline(const Json& usage) {
   const Json& t = usage["lynx"];
   std::string line;
   const Json events = t.value("events_ms", Json::object());
-  for (const char* key : {"scheduled", "prefill_started", "first_token", "anchor_landed",
-                          "first_draft", "residual_landed", "target_landed", "verified",
-                          "finished"}) {
+  for (const char* key :
+       {"scheduled", "prefill_started", "first_token", "anchor_landed", "first_draft",
+        "residual_landed", "target_landed", "verified", "finished"}) {
     line += Milliseconds(events, key);
   }
   absl::StrAppendFormat(&line, " drafted %d, accepted %d |", t.value("drafted", 0),
@@ -76,19 +76,27 @@ Json MakeBody(const ChatOptions& options, const Json& messages) {
   return body;
 }
 
+// What an error object says; whatever server this is.
+std::string ErrorMessage(const Json& body) {
+  if (!body.is_object() || !body.contains("error")) return "";
+  const Json& error = body["error"];
+  const bool has_message = error.is_object() && error.contains("message");
+  const Json& message = has_message ? error["message"] : error;
+  return message.is_string() ? message.get<std::string>() : error.dump();
+}
+
 // Streams the answer to standard output and returns it.
 absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
                                 const Json& messages) {
   request.method = "POST";
   request.target = "/v1/chat/completions";
-  request.body = MakeBody(options, messages).dump();
+  // Bytes of the terminal that are not UTF-8 become U+FFFD.
+  request.body = MakeBody(options, messages).dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string answer;
   Json usage;
   absl::Status error;
   EventReader events([&](const Json& event) {
-    if (event.contains("error")) {
-      error = absl::UnavailableError(event["error"].value("message", "the server failed"));
-    }
+    if (event.contains("error")) error = absl::UnavailableError(ErrorMessage(event));
     if (event.contains("usage") && event["usage"].is_object()) usage = event["usage"];
     if (!event.contains("choices") || event["choices"].empty()) return;
     const Json& delta = event["choices"][0].value("delta", Json::object());
@@ -98,15 +106,12 @@ absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   });
-  const auto response =
-      SendHttp(request, [&](std::string_view bytes) { events.Push(bytes); });
+  const auto response = SendHttp(request, [&](std::string_view bytes) { events.Push(bytes); });
   if (!response.ok()) return response.status();
   if (response->status != 200) {
-    const Json body = Json::parse(response->body, nullptr, false);
-    return absl::InvalidArgumentError(
-        body.is_object() && body.contains("error")
-            ? body["error"].value("message", response->body)
-            : absl::StrCat("HTTP ", response->status));
+    const std::string message = ErrorMessage(Json::parse(response->body, nullptr, false));
+    return absl::InvalidArgumentError(message.empty() ? absl::StrCat("HTTP ", response->status)
+                                                      : message);
   }
   std::fputs("\n", stdout);
   LYNX_RETURN_IF_ERROR(error);

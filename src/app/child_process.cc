@@ -2,6 +2,7 @@
 #include "app/child_process.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,7 +16,8 @@
 namespace lynx {
 
 absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments) {
-  // Everything is prepared before fork: between fork and exec only async-signal-safe calls are made.
+  // Everything is prepared before fork: between fork and exec only async-signal-safe calls are
+  // made.
   std::vector<std::string> args = {"lynx"};
   args.insert(args.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -55,6 +57,27 @@ absl::StatusOr<int> FindFreePort() {
   close(fd);
   if (!ok) return absl::ResourceExhaustedError("no free port on 127.0.0.1");
   return ntohs(address.sin_port);
+}
+
+absl::Status CheckCanListen(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("host ", host, ": ", gai_strerror(error)));
+  }
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  bool ok = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+  ok = ok && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0;
+  const int why = errno;
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  if (ok) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", host, ":", port, ": ", std::strerror(why)));
 }
 
 }  // namespace lynx

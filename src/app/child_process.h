@@ -20,4 +20,7 @@ std::string DescribeExit(int wait_status);
 // A port that was free on 127.0.0.1 a moment ago.
 absl::StatusOr<int> FindFreePort();
 
+// An error when nobody could listen there now: the port is taken, or the host is not this machine.
+absl::Status CheckCanListen(const std::string& host, int port);
+
 }  // namespace lynx

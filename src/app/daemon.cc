@@ -27,9 +27,12 @@ namespace {
 
 const char* RoleName(Role role) {
   switch (role) {
-    case Role::kPrefill: return "prefill";
-    case Role::kDecode: return "decode";
-    case Role::kColocated: return "colocated";
+    case Role::kPrefill:
+      return "prefill";
+    case Role::kDecode:
+      return "decode";
+    case Role::kColocated:
+      return "colocated";
   }
   return "";
 }
@@ -165,8 +168,8 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   LYNX_ASSIGN_OR_RETURN(daemon->backend, MakeBackend(config, role.threads));
   spdlog::info("back-end {} ({}), {} threads, compute {}", daemon->backend->name(),
                daemon->backend->target(), daemon->backend->num_threads(), config.compute);
-  LYNX_ASSIGN_OR_RETURN(daemon->model, LoadModel(config.model, *daemon->backend,
-                                                 role.max_num_batched_tokens, board));
+  LYNX_ASSIGN_OR_RETURN(
+      daemon->model, LoadModel(config.model, *daemon->backend, role.max_num_batched_tokens, board));
   const ModelConfig& model = daemon->model->config();
   const KvLayout layout = daemon->model->kv_layout();
   const int max_model_len = config.max_model_len == 0
@@ -201,8 +204,8 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   }
   EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
   engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact";
-  LYNX_ASSIGN_OR_RETURN(daemon->engine, Engine::Create(engine, *daemon->model, *daemon->backend,
-                                                       std::move(peers)));
+  LYNX_ASSIGN_OR_RETURN(daemon->engine,
+                        Engine::Create(engine, *daemon->model, *daemon->backend, std::move(peers)));
   return absl::OkStatus();
 }
 

@@ -12,7 +12,7 @@ namespace lynx {
 struct DaemonOptions {
   ClusterConfig config;
   Role role = Role::kDecode;
-  int index = 0;              // which of the section's urls is ours
+  int index = 0;               // which of the section's urls is ours
   std::string listen_address;  // empty: the port of the url, on loopback if the url is
 };
 

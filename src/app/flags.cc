@@ -15,7 +15,7 @@ const char* Environment(const char* name, const char* alias) {
 
 // Both roles share the flag; a file can tell them apart.
 template <typename T>
-void SetBoth(ClusterConfig& config, T RoleConfig::* field, T value) {
+void SetBoth(ClusterConfig& config, T RoleConfig::*field, T value) {
   config.context.*field = value;
   config.generation.*field = value;
 }
@@ -78,11 +78,13 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_seqs, v); });
     Add<int>(command, "--max-num-batched-tokens", "Token budget of a step, and prefill chunk",
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_batched_tokens, v); });
-    Add<std::string>(command, "--codec", "KV codec of the hand-off: planes, bf16, int8, int4, paper",
+    Add<std::string>(command, "--codec",
+                     "KV codec of the hand-off: planes, bf16, int8, int4, paper",
                      [](Config& c, const std::string& v) { c.kv.codec = v; });
     Add<std::string>(command, "--kv-target", "exact, or 8bit",
                      [](Config& c, const std::string& v) { c.kv.target = v; });
-    Add<std::string>(command, "--speculation", "on or off: draft on the anchor while the rest travels",
+    Add<std::string>(command, "--speculation",
+                     "on or off: draft on the anchor while the rest travels",
                      [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });
     command.get_option("--speculation")->check(CLI::IsMember({"on", "off"}));
     auto size = std::make_shared<std::string>();
@@ -130,8 +132,7 @@ absl::StatusOr<ClusterConfig> ConfigFlags::Resolve() const {
   if (!checked.ok()) {
     const std::string message(checked.status().message());
     const size_t key = message.find(": ");
-    return absl::InvalidArgumentError(key == std::string::npos ? message
-                                                               : message.substr(key + 2));
+    return absl::InvalidArgumentError(key == std::string::npos ? message : message.substr(key + 2));
   }
   return config;
 }

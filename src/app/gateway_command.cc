@@ -47,7 +47,7 @@ absl::StatusOr<SamplingDefaults> ReadSamplingDefaults(const ClusterConfig& confi
   read("min_p", &defaults.min_p);
   read("repetition_penalty", &defaults.repetition_penalty);
   read("top_k", &defaults.top_k);
-  if (json.value("do_sample", true) == false) defaults.temperature = 0.0f;
+  if (json.contains("do_sample") && json["do_sample"] == false) defaults.temperature = 0.0f;
   return defaults;
 }
 

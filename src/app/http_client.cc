@@ -41,8 +41,8 @@ asio::awaitable<void> Exchange(const HttpRequest& request,
                                HttpResponse* response) {
   beast::tcp_stream stream(co_await asio::this_coro::executor);
   asio::ip::tcp::resolver resolver(stream.get_executor());
-  const auto addresses = co_await resolver.async_resolve(
-      request.host, std::to_string(request.port), use_awaitable);
+  const auto addresses =
+      co_await resolver.async_resolve(request.host, std::to_string(request.port), use_awaitable);
   stream.expires_after(request.timeout);
   co_await stream.async_connect(addresses, use_awaitable);
   const auto message = MakeRequest(request);
@@ -101,18 +101,18 @@ absl::Status ParseUrl(const std::string& url, std::string* host, int* port) {
   return absl::OkStatus();
 }
 
-bool LivenessProbe::Check(const std::string& host, int port) {
+bool ReadinessProbe::Check(const std::string& host, int port, std::chrono::milliseconds interval) {
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_) return up_;
+  if (now - last_ < interval) return ready_;
   HttpRequest request;
-  request.host = host == "0.0.0.0" ? "127.0.0.1" : host;
+  request.host = host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host;
   request.port = port;
-  request.target = "/live";
+  request.target = "/ready";
   request.timeout = std::chrono::milliseconds(500);
   const auto response = SendHttp(request);
-  up_ = response.ok() && response->status == 200;
-  next_ = now + std::chrono::milliseconds(up_ ? 2000 : 200);
-  return up_;
+  ready_ = response.ok() && response->status == 200;
+  last_ = now;
+  return ready_;
 }
 
 }  // namespace lynx

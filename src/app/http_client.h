@@ -16,8 +16,8 @@ struct HttpRequest {
   int port = 80;
   std::string method = "GET";
   std::string target = "/";
-  std::string body;     // JSON
-  std::string api_key;  // "" = none
+  std::string body;                            // JSON
+  std::string api_key;                         // "" = none
   std::chrono::milliseconds timeout{600'000};  // without any byte
 };
 
@@ -27,20 +27,22 @@ struct HttpResponse {
 };
 
 // on_data, if set, gets the pieces of a 200's body as they arrive.
-absl::StatusOr<HttpResponse> SendHttp(const HttpRequest& request,
-                                      const std::function<void(std::string_view)>& on_data = nullptr);
+absl::StatusOr<HttpResponse> SendHttp(
+    const HttpRequest& request, const std::function<void(std::string_view)>& on_data = nullptr);
 
 // "http://host:port[/v1]" -> host and port.
 absl::Status ParseUrl(const std::string& url, std::string* host, int* port);
 
-// Whether a gateway answers /live, asked at most a few times a second until it does.
-class LivenessProbe {
+// Whether a gateway answers 200 to /ready. Between two questions lies at least `interval`; in
+// between the last answer counts.
+class ReadinessProbe {
  public:
-  bool Check(const std::string& host, int port);
+  bool Check(const std::string& host, int port, std::chrono::milliseconds interval);
+  void Reset() { *this = ReadinessProbe(); }  // the gateway has gone
 
  private:
-  std::chrono::steady_clock::time_point next_;
-  bool up_ = false;
+  std::chrono::steady_clock::time_point last_;
+  bool ready_ = false;
 };
 
 }  // namespace lynx

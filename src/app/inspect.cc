@@ -19,20 +19,28 @@ namespace {
 
 const char* ArchitectureName(Architecture a) {
   switch (a) {
-    case Architecture::kLlama: return "llama";
-    case Architecture::kMistral: return "mistral";
-    case Architecture::kQwen2: return "qwen2";
-    case Architecture::kQwen3: return "qwen3";
+    case Architecture::kLlama:
+      return "llama";
+    case Architecture::kMistral:
+      return "mistral";
+    case Architecture::kQwen2:
+      return "qwen2";
+    case Architecture::kQwen3:
+      return "qwen3";
   }
   return "";
 }
 
 const char* ScalingName(RopeScaling s) {
   switch (s) {
-    case RopeScaling::kNone: return "none";
-    case RopeScaling::kLinear: return "linear";
-    case RopeScaling::kYarn: return "yarn";
-    case RopeScaling::kLlama3: return "llama3";
+    case RopeScaling::kNone:
+      return "none";
+    case RopeScaling::kLinear:
+      return "linear";
+    case RopeScaling::kYarn:
+      return "yarn";
+    case RopeScaling::kLlama3:
+      return "llama3";
   }
   return "";
 }
@@ -113,7 +121,8 @@ absl::Status RunInspect(const std::string& path, bool list_tensors, bool quick) 
   }
   if (list_tensors) {
     for (const TensorInfo& t : files->tensors()) {
-      std::printf("  %-52s %-5s [%s]\n", t.name.c_str(), std::string(WeightTypeName(t.type)).c_str(),
+      std::printf("  %-52s %-5s [%s]\n", t.name.c_str(),
+                  std::string(WeightTypeName(t.type)).c_str(),
                   absl::StrJoin(t.shape, ", ").c_str());
     }
   }

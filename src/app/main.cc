@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lynx`: one program, one subcommand a role. Each builds its objects and passes them down.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,7 @@ std::string Suggestion(const CLI::App& app, const std::string& message) {
   for (const CLI::Option* option : command->get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
+  if (std::find(names.begin(), names.end(), unknown) != names.end()) return "";
   const std::string near = NearestWord(unknown, names);
   return near.empty() ? "" : "; did you mean " + near + "?";
 }
@@ -50,6 +53,14 @@ int Finish(const char* command, const absl::Status& status) {
   if (status.ok()) return 0;
   std::fprintf(stderr, "lynx %s: %s\n", command, std::string(status.message()).c_str());
   return 1;
+}
+
+// The effective configuration, once at start. API keys are not in it: they live in a file.
+void PrintConfig(const ClusterConfig& config) {
+  std::printf("effective configuration:\n");
+  std::istringstream lines(ToYaml(config));
+  for (std::string line; std::getline(lines, line);) std::printf("  %s\n", line.c_str());
+  std::fflush(stdout);
 }
 
 // Resolves the configuration and runs the command with it, or only checks it.
@@ -82,9 +93,10 @@ absl::Status RunRole(ClusterConfig config, bool prefill, int index, const std::s
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app{"Lynx: disaggregated LLM serving. Prefill and decode run apart; the KV cache travels\n"
-               "in nested planes, drafts start on the first of them, and every answer is exact.\n\n"
-               "Start here:  lynx serve --model PATH"};
+  CLI::App app{
+      "Lynx: disaggregated LLM serving. Prefill and decode run apart; the KV cache travels\n"
+      "in nested planes, drafts start on the first of them, and every answer is exact.\n\n"
+      "Start here:  lynx serve --model PATH"};
   app.name("lynx");
   app.set_version_flag("--version", std::string("lynx ") + LYNX_VERSION);
   app.require_subcommand(1);
@@ -95,12 +107,17 @@ int Main(int argc, char** argv) {
   CLI::App* gateway = app.add_subcommand("gateway", "Run the HTTP front of a cluster");
   ConfigFlags gateway_flags(*gateway, {.gateway = true});
 
+  // Daemons under `serve` leave it to their parent to print the configuration.
+  bool supervised = false;
   int index = 0;
   std::string listen;
   CLI::App* prefill = app.add_subcommand("prefill", "Run one prefill daemon of a cluster");
   CLI::App* decode = app.add_subcommand("decode", "Run one decode daemon of a cluster");
   ConfigFlags prefill_flags(*prefill, {.engine = true});
   ConfigFlags decode_flags(*decode, {.engine = true});
+  for (CLI::App* command : {gateway, prefill, decode}) {
+    command->add_flag("--supervised", supervised)->group("");  // not in --help
+  }
   for (CLI::App* role : {prefill, decode}) {
     role->add_option("--index", index, "Which of the section's urls this daemon is (from 0)");
     role->add_option("--listen", listen, "host:port to listen on instead of the url's");
@@ -166,6 +183,7 @@ int Main(int argc, char** argv) {
   if (serve->parsed()) {
     return WithConfig("serve", serve_flags, [&](const ClusterConfig& config) -> absl::Status {
       LYNX_ASSIGN_OR_RETURN(const auto keys, serve_flags.ApiKeys(config));
+      PrintConfig(config);
       return RunServe(config, keys);
     });
   }
@@ -173,6 +191,7 @@ int Main(int argc, char** argv) {
     return WithConfig("gateway", gateway_flags, [&](const ClusterConfig& config) -> absl::Status {
       LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
       LYNX_ASSIGN_OR_RETURN(const auto keys, gateway_flags.ApiKeys(config));
+      if (!supervised) PrintConfig(config);
       return RunGateway(config, keys);
     });
   }
@@ -180,6 +199,7 @@ int Main(int argc, char** argv) {
     const bool is_prefill = prefill->parsed();
     return WithConfig(is_prefill ? "prefill" : "decode", is_prefill ? prefill_flags : decode_flags,
                       [&](const ClusterConfig& config) {
+                        if (!supervised) PrintConfig(config);
                         return RunRole(config, is_prefill, index, listen);
                       });
   }

@@ -37,6 +37,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kTick = std::chrono::milliseconds(50);
+constexpr auto kStartInterval = std::chrono::milliseconds(200);  // between questions for /ready
+constexpr auto kReadyInterval = std::chrono::milliseconds(2000);
 constexpr auto kMaxBackoff = std::chrono::milliseconds(5000);
 
 void Say(const std::string& line) {
@@ -45,10 +47,10 @@ void Say(const std::string& line) {
 }
 
 struct Child {
-  std::string name;                    // "prefill0"
+  std::string name;  // "prefill0"
   std::vector<std::string> arguments;
-  int stop_order = 0;                  // lower stops first
-  pid_t pid = -1;                      // -1: not running
+  int stop_order = 0;  // lower stops first
+  pid_t pid = -1;      // -1: not running
   bool was_ready = false;
   int exit_status = 0;
   std::chrono::milliseconds backoff{200};
@@ -85,6 +87,22 @@ absl::Status FillUrls(RoleConfig* role) {
   return absl::OkStatus();
 }
 
+// Somebody else who listens there would be taken for this cluster's own process.
+absl::Status CheckPortsAreFree(const ClusterConfig& config) {
+  LYNX_RETURN_IF_ERROR(CheckCanListen(config.hostname, config.port));
+  std::vector<std::string> urls = config.generation.urls;
+  if (!config.colocated) {
+    urls.insert(urls.end(), config.context.urls.begin(), config.context.urls.end());
+  }
+  for (const std::string& url : urls) {
+    std::string host;
+    int port = 0;
+    LYNX_RETURN_IF_ERROR(ParseUrl(url, &host, &port));
+    LYNX_RETURN_IF_ERROR(CheckCanListen(host, port));
+  }
+  return absl::OkStatus();
+}
+
 // The engines share the cores: more threads than cores only make spinning workers wait.
 void FillThreads(ClusterConfig* config) {
   const int engines =
@@ -102,7 +120,8 @@ class Supervisor {
       for (int i = 0; i < config_.context.num_instances; ++i) AddDaemon("prefill", i, 2);
     }
     for (int i = 0; i < config_.generation.num_instances; ++i) AddDaemon("decode", i, 1);
-    children_.push_back({.name = "gateway", .arguments = {"gateway", "--config", file_}});
+    children_.push_back(
+        {.name = "gateway", .arguments = {"gateway", "--config", file_, "--supervised"}});
   }
 
   absl::Status Run(StopSignals& signals) {
@@ -132,7 +151,7 @@ class Supervisor {
   void AddDaemon(const char* role, int index, int stop_order) {
     Child child;
     child.name = absl::StrCat(role, index);
-    child.arguments = {role, "--config", file_, "--index", absl::StrCat(index)};
+    child.arguments = {role, "--config", file_, "--index", absl::StrCat(index), "--supervised"};
     child.stop_order = stop_order;
     children_.push_back(std::move(child));
   }
@@ -161,6 +180,7 @@ class Supervisor {
         child.restart_at = Clock::now() + child.backoff;
         child.backoff = std::min(child.backoff * 2, kMaxBackoff);
         stage_[child.name].clear();
+        if (child.name == "gateway") gateway_ready_.Reset();
       }
       if (child.pid < 0 && Clock::now() >= child.restart_at) {
         LYNX_RETURN_IF_ERROR(Start(child));
@@ -175,8 +195,10 @@ class Supervisor {
     for (Child& child : children_) {
       std::string stage;
       if (child.name == "gateway") {
-        const bool up = child.pid > 0 && gateway_up_.Check(config_.hostname, config_.port);
-        stage = up ? "ready" : "";
+        const auto interval = announced_ ? kReadyInterval : kStartInterval;
+        const bool ready =
+            child.pid > 0 && gateway_ready_.Check(config_.hostname, config_.port, interval);
+        stage = ready ? "ready" : "";
       } else {
         const WatchedDaemon daemon = watch_->Get(watched++);
         if (daemon.reachable) stage = daemon.info.ready() ? "ready" : daemon.info.detail();
@@ -235,7 +257,7 @@ class Supervisor {
   const std::string file_;
   std::vector<Child> children_;
   std::unique_ptr<DaemonWatch> watch_;
-  LivenessProbe gateway_up_;
+  ReadinessProbe gateway_ready_;
   std::map<std::string, std::string> stage_;  // last one said, by child
   bool announced_ = false;
   std::mutex mutex_;
@@ -261,7 +283,7 @@ absl::Status RunServe(ClusterConfig config, const std::vector<std::string>& api_
   LYNX_RETURN_IF_ERROR(FillUrls(&config.generation));
   FillThreads(&config);
   LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
-  spdlog::debug("effective configuration:\n{}", ToYaml(config));
+  LYNX_RETURN_IF_ERROR(CheckPortsAreFree(config));
 
   StopSignals signals;
   LYNX_ASSIGN_OR_RETURN(const auto directory, RunDirectory::Create());

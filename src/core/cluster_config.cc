@@ -97,8 +97,10 @@ Key Strings(std::string name, std::vector<std::string>* out) {
   return {std::move(name),
           [=](const YAML::Node& node) -> std::string {
             std::vector<std::string> list;
-            if (node.IsScalar()) list.push_back(node.Scalar());
-            else if (!node.IsSequence()) return "want a string or a list of strings";
+            if (node.IsScalar())
+              list.push_back(node.Scalar());
+            else if (!node.IsSequence())
+              return "want a string or a list of strings";
             for (const YAML::Node& item : node) {
               if (!item.IsScalar()) return "want a list of strings";
               list.push_back(item.Scalar());
@@ -193,14 +195,15 @@ absl::Status ReadMap(const std::string& file, const std::string& prefix, const Y
 
 absl::Status ReadEntry(const std::string& file, const std::string& path, const YAML::Node& name,
                        const YAML::Node& value, const std::vector<Key>& keys) {
-  const auto key = std::find_if(keys.begin(), keys.end(),
-                                [&](const Key& k) { return k.name == name.Scalar(); });
+  const auto key =
+      std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == name.Scalar(); });
   if (key == keys.end()) {
     std::vector<std::string> names;
     for (const Key& k : keys) names.push_back(k.name);
     const std::string near = NearestWord(name.Scalar(), names);
     return At(file, name.Mark(), path,
-              absl::StrCat("unknown key", near.empty() ? "" : absl::StrCat("; did you mean '", near, "'?")));
+              absl::StrCat("unknown key",
+                           near.empty() ? "" : absl::StrCat("; did you mean '", near, "'?")));
   }
   if (!key->section.empty()) {
     if (value.IsNull()) return absl::OkStatus();
@@ -264,9 +267,8 @@ absl::Status ReadRoot(const std::string& file, const YAML::Node& root, ClusterCo
   for (const Key& key : role_keys) keys.push_back(key);
   for (const auto& entry : root) {
     if (!entry.first.IsScalar()) continue;
-    const bool is_role = std::any_of(role_keys.begin(), role_keys.end(), [&](const Key& k) {
-      return k.name == entry.first.Scalar();
-    });
+    const bool is_role = std::any_of(role_keys.begin(), role_keys.end(),
+                                     [&](const Key& k) { return k.name == entry.first.Scalar(); });
     if (!is_role) continue;
     LYNX_RETURN_IF_ERROR(
         ReadEntry(file, entry.first.Scalar(), entry.first, entry.second, role_keys));
@@ -292,7 +294,8 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
   }
   ClusterConfig config;
   if (root.IsNull()) return config;
-  if (!root.IsMap()) return absl::InvalidArgumentError(absl::StrCat(file, ":1: want a map of keys"));
+  if (!root.IsMap())
+    return absl::InvalidArgumentError(absl::StrCat(file, ":1: want a map of keys"));
   LYNX_RETURN_IF_ERROR(ReadRoot(file, root, &config));
   ResolvePath(file, &config.model);
   ResolvePath(file, &config.api_key_file);
@@ -312,9 +315,8 @@ absl::Status CheckClusterConfig(const ClusterConfig& config) {
   if (config.model.empty()) return absl::InvalidArgumentError("model: missing");
   const auto check = [](const char* name, const RoleConfig& role) -> absl::Status {
     if (static_cast<int>(role.urls.size()) != role.num_instances) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ".urls: ", role.urls.size(),
-                                                     " addresses for num_instances ",
-                                                     role.num_instances));
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ".urls: ", role.urls.size(), " addresses for num_instances ", role.num_instances));
     }
     std::set<std::string> seen;
     for (const std::string& url : role.urls) {
@@ -356,7 +358,8 @@ absl::StatusOr<int64_t> ParseSize(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const auto bad = [&] {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a size such as 64K, 512M or 2G"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is not a size such as 64K, 512M or 2G"));
   };
   if (error != std::errc() || !(value >= 0)) return bad();
   std::string suffix(end, text.data() + text.size());

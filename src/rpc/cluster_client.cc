@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon that is lost in the middle of an answer is replaced by another one: the new request
-// carries the tokens already emitted, and because a token depends on nothing but the tokens before
-// it, its position and the seed, the text goes on exactly as it would have.
+// A daemon that is lost in the middle of an answer, or that gives it up (it is draining, or finds
+// no prefill daemon), is replaced by another one: the new request carries the tokens already
+// emitted, and because a token depends on nothing but the tokens before it, its position and the
+// seed, the text goes on exactly as it would have.
 #include "rpc/cluster_client.h"
 
 #include <condition_variable>
@@ -119,8 +120,8 @@ class ClusterClientImpl final : public ClusterClient {
     void Try() {
       const auto index = client_.Choose(tried_);
       if (!index) {
-        Fail(absl::UnavailableError(
-            lost_.empty() ? "no decode daemon is ready" : absl::StrCat("decode daemon lost: ", lost_)));
+        Fail(absl::UnavailableError(last_failure_.empty() ? "no decode daemon is ready"
+                                                          : last_failure_));
         return;
       }
       tried_.insert(*index);
@@ -153,6 +154,11 @@ class ClusterClientImpl final : public ClusterClient {
 
     void OnOutput(EngineOutput output) {
       for (const TokenOutput& token : output.tokens) request_.emitted_ids.push_back(token.id);
+      if (absl::IsUnavailable(output.error)) {
+        // It gives the request up, which another one may take: OnEnd will see.
+        given_up_ = std::exchange(output.error, absl::OkStatus());
+        output.finish_reason = FinishReason::kNone;
+      }
       finished_ = output.finished();
       if (!cancelled()) sink_(std::move(output));
     }
@@ -164,26 +170,27 @@ class ClusterClientImpl final : public ClusterClient {
         ended = std::move(call_);
       }
       if (!finished_ && !cancelled()) {
+        if (!status.ok() && absl::IsUnavailable(status)) {
+          client_.decode_->MarkFailed(index, std::string(status.message()));
+        }
+        if (!given_up_.ok()) status = std::exchange(given_up_, absl::OkStatus());
         if (status.ok()) status = absl::UnavailableError("the call ended without an answer");
-        Lost(index, status);
+        GoOnElsewhere(index, status);
       }
       client_.Release(index);
     }
 
-    void Lost(size_t index, const absl::Status& status) {
+    void GoOnElsewhere(size_t index, const absl::Status& status) {
       const std::string address = client_.options_.decode_addresses[index];
-      spdlog::warn("request {}: decode daemon {} failed: {}", request_.id, address,
+      spdlog::warn("request {}: decode daemon {}: {}", request_.id, address,
                    std::string(status.message()));
+      last_failure_ = absl::StrCat("decode daemon ", address, ": ", status.message());
       if (!absl::IsUnavailable(status)) {
         Fail(status);
-        return;
-      }
-      client_.decode_->MarkFailed(index, std::string(status.message()));
-      lost_ = absl::StrCat(address, ": ", status.message());
-      if (num_retries_++ < client_.options_.max_retries) {
+      } else if (num_retries_++ < client_.options_.max_retries) {
         Try();
       } else {
-        Fail(absl::UnavailableError(absl::StrCat("decode daemon lost: ", lost_)));
+        Fail(absl::UnavailableError(last_failure_));
       }
     }
 
@@ -199,7 +206,8 @@ class ClusterClientImpl final : public ClusterClient {
     Request request_;
     Sink sink_;
     std::set<size_t> tried_;
-    std::string lost_;
+    std::string last_failure_;
+    absl::Status given_up_;  // what the daemon of the current call has said of it
     int num_retries_ = 0;
     bool finished_ = false;
     std::mutex mutex_;

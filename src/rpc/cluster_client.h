@@ -13,7 +13,7 @@ namespace lynx {
 struct ClusterClientOptions {
   std::vector<std::string> decode_addresses;
   std::vector<std::string> prefill_addresses;  // watched for readiness and metrics only
-  int max_retries = 1;  // other daemons tried when one is lost
+  int max_retries = 1;                         // other daemons tried when one is lost
 };
 
 class ClusterClient : public Generator {

@@ -150,7 +150,7 @@ absl::Status ErrorFromProto(int code, const std::string& message) {
 
 struct Counter {
   const char* name;
-  int64_t EngineStats::* field;
+  int64_t EngineStats::*field;
 };
 
 constexpr Counter kCounters[] = {
@@ -275,8 +275,8 @@ absl::StatusOr<RemotePrefillRequest> FromProto(const v1::PrefillStart& m, int vo
   if (request.num_cached_tokens < 0 || request.num_cached_tokens > n ||
       request.num_cached_tokens % kBlockSize != 0) {
     return absl::InvalidArgumentError(absl::StrCat("num_cached_tokens: ", request.num_cached_tokens,
-                                                   " is not a multiple of ", kBlockSize,
-                                                   " in 0..", n));
+                                                   " is not a multiple of ", kBlockSize, " in 0..",
+                                                   n));
   }
   LYNX_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(m.sampling(), vocab_size));
   request.cache_salt = m.cache_salt();

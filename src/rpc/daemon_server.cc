@@ -56,7 +56,7 @@ class DaemonService final : public v1::Daemon::CallbackService {
 };
 
 // One Generate call. The engine calls the sink until the output that has finished(), and only then
-// does the call finish; so `this` outlives every sink call.
+// does the call finish. gRPC may report the end while that sink call still holds the mutex.
 class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateReply> {
  public:
   GenerateCall(Engine& engine, const Request& request) : engine_(engine), id_(request.id) {
@@ -70,7 +70,10 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateReply> {
     Next();
   }
   void OnCancel() override { engine_.Cancel(id_); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    { std::lock_guard wait_for_push(mutex_); }
+    delete this;
+  }
 
  private:
   void Push(const EngineOutput& output) {
@@ -162,8 +165,8 @@ class PrefillCall final : public grpc::ServerBidiReactor<v1::PrefillCommand, v1:
  private:
   struct State {
     std::mutex mutex;
-    PrefillCall* call = nullptr;           // null: the call has ended
-    std::deque<v1::PrefillReply> queue;    // front is being written
+    PrefillCall* call = nullptr;         // null: the call has ended
+    std::deque<v1::PrefillReply> queue;  // front is being written
   };
 
   absl::Status Begin(const v1::PrefillStart& start) {

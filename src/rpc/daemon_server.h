@@ -17,8 +17,9 @@ class DaemonServer {
  public:
   // Listens at once, so that peers and the gateway can see "loading". info is called from any
   // thread and answers Info.
-  static absl::StatusOr<std::unique_ptr<DaemonServer>> Create(
-      const std::string& listen_address, int watchdog_s, std::function<v1::DaemonInfo()> info);
+  static absl::StatusOr<std::unique_ptr<DaemonServer>> Create(const std::string& listen_address,
+                                                              int watchdog_s,
+                                                              std::function<v1::DaemonInfo()> info);
   virtual ~DaemonServer() = default;  // gives open calls a second to end, then cancels them
 
   // The engine outlives this; vocab_size bounds the token ids of requests.

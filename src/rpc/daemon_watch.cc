@@ -73,7 +73,7 @@ class DaemonWatchImpl final : public DaemonWatch {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::Daemon::Stub> stub;
     WatchedDaemon daemon;
-    std::shared_ptr<Question<v1::DaemonInfo>> info;    // null: none under way
+    std::shared_ptr<Question<v1::DaemonInfo>> info;  // null: none under way
     std::shared_ptr<Question<v1::StatsReply>> stats;
   };
 

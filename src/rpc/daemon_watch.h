@@ -14,9 +14,9 @@ namespace lynx {
 
 struct WatchedDaemon {
   std::string address;
-  bool reachable = false;      // answered the last Info
-  std::string error;           // why not
-  v1::DaemonInfo info;         // of the last answer
+  bool reachable = false;  // answered the last Info
+  std::string error;       // why not
+  v1::DaemonInfo info;     // of the last answer
   v1::StatsReply stats;
 };
 

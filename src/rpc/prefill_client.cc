@@ -22,12 +22,15 @@ namespace {
 using Sink = std::function<void(RemotePrefillEvent)>;
 
 // One attempt's call. Lives until gRPC's OnDone; `sink` is dropped by Cancel and by the last event.
+// Landed writes from outside gRPC's reactions, so the call is held open (AddHold) until it has, or
+// can no more.
 class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1::PrefillReply> {
  public:
   AttemptCall(v1::Prefill::Stub& stub, v1::PrefillCommand start, AttemptId attempt, Sink sink,
               std::function<void(const absl::Status&)> on_done)
       : attempt_(attempt), sink_(std::move(sink)), on_done_(std::move(on_done)) {
     stub.async()->Prefill(&context_, this);
+    AddHold();
     writes_.push_back(std::move(start));
     StartWrite(&writes_.front());
     StartRead(&reply_);
@@ -37,22 +40,22 @@ class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1:
 
   // No sink call is under way or will follow when this returns.
   void Cancel() {
-    {
-      std::lock_guard lock(mutex_);
-      sink_ = nullptr;
-    }
+    std::lock_guard lock(mutex_);
+    sink_ = nullptr;
     context_.TryCancel();
+    LetGo();
   }
 
   void Landed() {
     std::lock_guard lock(mutex_);
     sink_ = nullptr;
-    if (closing_) return;
+    if (!held_) return;
     closing_ = true;
     v1::PrefillCommand landed;
     landed.set_landed(true);
     writes_.push_back(std::move(landed));
     if (writes_.size() == 1) StartWrite(&writes_.front());
+    LetGo();
   }
 
   void OnWriteDone(bool ok) override {
@@ -68,7 +71,11 @@ class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1:
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return;
+    if (!ok) {
+      std::lock_guard lock(mutex_);
+      LetGo();
+      return;
+    }
     Deliver(FromProto(reply_, attempt_));
     StartRead(&reply_);
   }
@@ -94,12 +101,18 @@ class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1:
     if (last) sink_ = nullptr;
   }
 
+  // After this nothing is started from outside reactions. Needs mutex_.
+  void LetGo() {
+    if (std::exchange(held_, false)) RemoveHold();
+  }
+
   const AttemptId attempt_;
   grpc::ClientContext context_;
   std::mutex mutex_;
   Sink sink_;
   std::deque<v1::PrefillCommand> writes_;  // front is being written
   v1::PrefillReply reply_;
+  bool held_ = true;
   bool closing_ = false;
   bool half_closed_ = false;
   std::function<void(const absl::Status&)> on_done_;

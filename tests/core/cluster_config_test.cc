@@ -80,7 +80,8 @@ TEST(ClusterConfig, ChecksAddressesAgainstTheirNumber) {
   EXPECT_THAT(std::string(CheckClusterConfig(*config).message()),
               HasSubstr("context_servers.urls: 1 addresses for num_instances 2"));
   config->context.urls = {"a:1", "a"};
-  EXPECT_THAT(std::string(CheckClusterConfig(*config).message()), HasSubstr("'a' is not host:port"));
+  EXPECT_THAT(std::string(CheckClusterConfig(*config).message()),
+              HasSubstr("'a' is not host:port"));
   config->context.urls = {"a:1", "a:2"};
   EXPECT_TRUE(CheckClusterConfig(*config).ok());
 }

@@ -84,7 +84,8 @@ TEST(ModuleEdges, IncludesFollowTheDepsLines) {
 
 // Kernels are arithmetic: no status, strings, containers of strings, or logs.
 TEST(ModuleEdges, KernelsKnowNoServices) {
-  const std::regex forbidden("#include [<\"](absl/|spdlog|lynx/status|lynx/transport|lynx/request|iostream)");
+  const std::regex forbidden(
+      "#include [<\"](absl/|spdlog|lynx/status|lynx/transport|lynx/request|iostream)");
   for (const auto& entry : fs::recursive_directory_iterator(LYNX_SOURCE_DIR "/kernels")) {
     if (!entry.is_regular_file()) continue;
     EXPECT_FALSE(std::regex_search(Read(entry.path()), forbidden)) << entry.path();

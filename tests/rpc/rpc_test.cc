@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Services and clients against each other over loopback, with a scripted engine behind them.
+#include <unistd.h>
+
 #include <condition_variable>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
-
-#include <unistd.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -257,17 +257,16 @@ TEST(Generate, DestroyingTheHandleCancels) {
 TEST(Generate, GoesOnElsewhereWithWhatWasEmitted) {
   auto first = std::make_unique<Daemon>(ReadyInfo("decode0"));
   Daemon second(ReadyInfo("decode1"));
-  const auto client =
-      ClusterClient::Create({.decode_addresses = {first->address, second.address}});
+  const auto client = ClusterClient::Create({.decode_addresses = {first->address, second.address}});
   ASSERT_TRUE(Eventually([&] {
     const auto daemons = client->daemons();
     return daemons[0].healthy && daemons[1].healthy;
   }));
   Mailbox<EngineOutput> box;
   const auto generation = client->Generate(MakeRequest("a"), box.sink());
-  const bool on_first = first->engine.WaitUntil([&] { return true; }) &&
-                        Eventually([&] { return first->engine.num_requests() +
-                                                    second.engine.num_requests() == 1; }) &&
+  const bool on_first = first->engine.WaitUntil([&] { return true; }) && Eventually([&] {
+                          return first->engine.num_requests() + second.engine.num_requests() == 1;
+                        }) &&
                         first->engine.num_requests() == 1;
   ASSERT_TRUE(on_first);
   first->engine.Emit(0, Tokens({5, 6}));
@@ -278,6 +277,29 @@ TEST(Generate, GoesOnElsewhereWithWhatWasEmitted) {
   EXPECT_EQ(again.prompt_ids, MakeRequest("a").prompt_ids);
   second.engine.Emit(0, Tokens({7}, FinishReason::kStop));
   EXPECT_THAT(IdsOf(box.Next()), ElementsAre(7));
+}
+
+TEST(Generate, GoesOnElsewhereWhenADaemonGivesUp) {
+  Daemon first(ReadyInfo("decode0")), second(ReadyInfo("decode1"));
+  const auto client = ClusterClient::Create({.decode_addresses = {first.address, second.address}});
+  ASSERT_TRUE(Eventually([&] {
+    const auto daemons = client->daemons();
+    return daemons[0].healthy && daemons[1].healthy;
+  }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  EngineOutput draining = Tokens({5}, FinishReason::kError);
+  draining.error = absl::UnavailableError("the engine is stopping");
+  first.engine.Emit(0, draining);
+  const EngineOutput kept = box.Next();
+  EXPECT_THAT(IdsOf(kept), ElementsAre(5));
+  EXPECT_FALSE(kept.finished());
+  EXPECT_THAT(second.engine.request(0).emitted_ids, ElementsAre(5));
+  second.engine.Emit(0, draining);  // nobody is left
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(5));
+  const EngineOutput last = box.Next();
+  EXPECT_EQ(last.error.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(last.error.message()), HasSubstr("the engine is stopping"));
 }
 
 TEST(Generate, WithoutADaemonIsUnavailable) {
@@ -316,6 +338,20 @@ TEST(Prefill, FirstTokenComesUpAndLandedClosesTheCall) {
   prefill.engine.job(1);
   EXPECT_TRUE(prefill.engine.cancelled_prefills_.empty());
   EXPECT_TRUE(box.empty());
+}
+
+TEST(Prefill, LandedAfterTheDaemonHasGoneIsHarmless) {
+  auto prefill = std::make_unique<Daemon>(ReadyInfo("prefill0"));
+  const auto client = PrefillClient::Create({prefill->address}, ReadyInfo("decode0"));
+  ASSERT_TRUE(Eventually([&] { return client->available(); }));
+  Mailbox<RemotePrefillEvent> box;
+  for (uint64_t id = 1; id <= 32; ++id) client->Start(MakePrefill(id), box.sink());
+  prefill->engine.job(31);
+  std::thread landing([&] {
+    for (uint64_t id = 1; id <= 32; ++id) client->Landed({id, id});
+  });
+  prefill->server.reset();
+  landing.join();
 }
 
 TEST(Prefill, CancelReachesThePrefillDaemon) {

@@ -120,11 +120,14 @@ class DecodeService final : public v1::Decode::CallbackService {
     auto request = FromProto(*message, backing_.vocab_size);
     if (!request.ok()) return new RefusedGenerate(request.status());
     request->arrival_ns = MonotonicNs();
+    // Clients choose ids; the engine's must differ among its running requests.
+    absl::StrAppend(&request->id, "/", ++num_calls_);
     return new GenerateCall(*engine, *request);
   }
 
  private:
   const Backing& backing_;
+  std::atomic<uint64_t> num_calls_ = 0;
 };
 
 // One Prefill call. The engine may call the sink after the call has ended (the transfer outlives

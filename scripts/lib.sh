@@ -52,9 +52,3 @@ os.replace(target + ".part", target)
 PY
   rm -rf "$dir"
 }
-
-build() {  # preset [cmake arguments]
-  local preset=$1; shift
-  [ -f "build/$preset/build.ninja" ] && [ $# = 0 ] || cmake --preset "$preset" "$@" >/dev/null
-  cmake --build "build/$preset"
-}

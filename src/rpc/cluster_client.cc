@@ -170,7 +170,7 @@ class ClusterClientImpl final : public ClusterClient {
         ended = std::move(call_);
       }
       if (!finished_ && !cancelled()) {
-        if (!status.ok() && absl::IsUnavailable(status)) {
+        if (absl::IsUnavailable(status)) {
           client_.decode_->MarkFailed(index, std::string(status.message()));
         }
         if (!given_up_.ok()) status = std::exchange(given_up_, absl::OkStatus());

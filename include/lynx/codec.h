@@ -30,7 +30,7 @@ inline constexpr int kNumRecentTokens = 64;
 
 struct PageShape {
   KvKind kind = KvKind::kKey;
-  int head_dim = 0;
+  int head_dim = 0;    // multiple of 16, at most 256
   int num_tokens = 0;  // 1 .. 256; blocks = ceil(num_tokens / 64), only the last may be partial
   int num_protected_head = 0;  // the first tokens of the page that are sent raw
   int num_protected_tail = 0;  // the last tokens of the page that are sent raw

@@ -7,6 +7,7 @@
 #include "app/build_engine.h"
 #include "kernels/cpu/machine_probe.h"
 #include "lynx/codec.h"
+#include "lynx/plane_format.h"
 #include "nlohmann/json.hpp"
 
 namespace lynx {
@@ -89,6 +90,10 @@ void BenchOne(const BenchCodecOptions& options, const Codec& codec, KvKind kind,
 }  // namespace
 
 absl::Status RunBenchCodec(const BenchCodecOptions& options) {
+  if (!IsPlaneShape({.head_dim = options.head_dim, .num_tokens = kPageTokens})) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--head-dim: ", options.head_dim, " is not a multiple of 16 in 16..", kMaxHeadDim));
+  }
   LYNX_ASSIGN_OR_RETURN(const auto backend, MakeBackend(options.config, 1));
   cpu::ThreadPool pool(1);
   const double read = cpu::MeasureReadBandwidth(pool, 256 << 20);

@@ -13,6 +13,7 @@
 #include "formats/weight_type.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "lynx/codec.h"
+#include "lynx/plane_format.h"
 
 namespace lynx {
 namespace {
@@ -79,6 +80,11 @@ double BitsPerElement(const Codec& codec, int num_planes, int head_dim, KvKind k
 }
 
 absl::Status PrintCodecs(const ModelConfig& c) {
+  if (!IsPlaneShape({.head_dim = c.head_dim, .num_tokens = kPageTokens})) {
+    std::printf("head_dim %d is not a multiple of 16 in 16..%d: no hand-off, only --colocated\n",
+                c.head_dim, kMaxHeadDim);
+    return absl::OkStatus();
+  }
   const auto backend = cpu::CpuBackend::Create({});
   const double elements = double(c.num_layers) * c.num_kv_heads * c.head_dim;  // of each kind
   std::printf("KV bytes per token (measured on normal data, protected tokens left out)\n");

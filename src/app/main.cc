@@ -157,7 +157,7 @@ int Main(int argc, char** argv) {
   CLI::App* bench_codec = bench->add_subcommand("codec", "Encode and decode speed of KV codecs");
   bench_codec->add_option("--codecs", codec_options.codecs, "Which (default: all)")->delimiter(',');
   bench_codec->add_option("--head-dim", codec_options.head_dim, "Channels of a head")
-      ->check(CLI::Range(8, 256));
+      ->check(CLI::Range(16, 256));
   bench_codec->add_option("--repeats", codec_options.repeats, "Runs of each case")
       ->check(CLI::Range(1, 1000));
   for (auto [command, config] : {std::pair(bench_engine, &engine_options.config),

@@ -72,6 +72,12 @@ class RecordingHandler : public TransportHandler {
     signal.Update([&] { losses.push_back({peer, epoch, why, std::chrono::steady_clock::now()}); });
   }
 
+  size_t num_offers() {
+    size_t count = 0;
+    signal.Update([&] { count = offers.size(); });
+    return count;
+  }
+
   // Read inside WaitFor's condition, or when nothing can arrive any more.
   Signal signal;
   std::vector<std::pair<uint64_t, std::string>> control;
@@ -96,8 +102,12 @@ class Outcome {
   bool done_within(std::chrono::milliseconds limit) {
     return signal_.WaitFor([&] { return num_calls_ > 0; }, limit);
   }
-  const absl::Status& status() const { return status_; }
-  int num_calls() const { return num_calls_; }
+  const absl::Status& status() const { return status_; }  // after Wait
+  int num_calls() {
+    int num_calls = 0;
+    signal_.Update([&] { num_calls = num_calls_; });
+    return num_calls;
+  }
 
  private:
   Signal signal_;

@@ -38,7 +38,9 @@ struct KvLayout {
 };
 
 // A view of the whole pool. The memory belongs to the KV cache (src/kv/kv_cache.h) and lives as
-// long as the daemon. Slots never written hold zeros, so every slot is always a finite number.
+// long as the daemon. Every slot is a finite number at all times: slots never written hold zeros
+// and KvWrite stores nothing else. Attention relies on that: slots that a row does not see, left by
+// an earlier owner of the block, take part with weight 0.
 struct KvPoolView {
   std::byte* base = nullptr;  // [num_blocks][block_bytes], 64-byte aligned
   KvLayout layout;

@@ -2,6 +2,8 @@
 #include "kernels/cpu/kv_write.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/row_split.h"
@@ -9,8 +11,12 @@
 namespace lynx::cpu {
 namespace {
 
-void Round(float x, Bf16& y) { y = ToBf16(x); }
-void Round(float x, float& y) { y = x; }
+// What is stored is finite (kv_layout.h says why): NaN becomes 0.
+float Finite(float x, float largest) {
+  return std::isnan(x) ? 0.0f : std::clamp(x, -largest, largest);
+}
+void Round(float x, Bf16& y) { y = ToBf16(Finite(x, 0x1.fep127f)); }
+void Round(float x, float& y) { y = Finite(x, std::numeric_limits<float>::max()); }
 
 template <typename T>
 void WriteToken(const float* k, const float* v, int head_dim, int slot, T* key_tile,

@@ -301,7 +301,10 @@ void KvReceiverImpl::OnPeerLost(PeerId, uint64_t epoch, const absl::Status& why)
 // Queues the chunk, or refuses it.
 void KvReceiverImpl::Accept(const Attempt& attempt, const Offer& offer) {
   const ChunkHeader& h = offer.header;
-  if (attempt->from == 0) attempt->from = offer.from;
+  if (attempt->from == 0) {
+    attempt->from = offer.from;
+    attempt->progress_ns = MonotonicNs();
+  }
   if (attempt->from != offer.from) {
     return Refuse(offer, Abort{h.attempt, absl::StatusCode::kFailedPrecondition,
                                "the attempt belongs to another sender"});
@@ -412,7 +415,10 @@ void KvReceiverImpl::OnAnnounce(uint64_t from, const Announce& announce) {
     work_.notify_all();
     return;
   }
-  if (attempt->from == 0) attempt->from = from;
+  if (attempt->from == 0) {
+    attempt->from = from;
+    attempt->progress_ns = MonotonicNs();
+  }
   if (attempt->from != from) {
     return Send(from, Abort{announce.attempt, absl::StatusCode::kFailedPrecondition,
                             "the attempt belongs to another sender"});
@@ -604,7 +610,7 @@ void KvReceiverImpl::RunTimers(int64_t now_ns) {
   const int64_t timeout_ns = options_.transfer_timeout_ms * kNsPerMs;
   std::vector<Attempt> stuck;
   for (const auto& [id, attempt] : attempts_) {
-    if (attempt->all_landed()) continue;
+    if (attempt->from == 0 || attempt->all_landed()) continue;
     // Its chunks wait for their turn behind others'.
     if (scheduler_.HasQueued(id)) {
       attempt->progress_ns = std::max(attempt->progress_ns, any_progress_ns_);

@@ -127,6 +127,17 @@ TEST(FaultsTest, LeaseIsRenewedWhileTheEngineTakesItsTime) {
   h.Finish(id);
 }
 
+TEST(FaultsTest, WaitingForASenderIsNoTimeout) {
+  Handoff h(Impatient());
+  const AttemptId id = h.NewAttempt({.num_tokens = 300});
+  ASSERT_TRUE(h.BeginReceive(id).ok());
+  EXPECT_FALSE(h.WaitFor(id, Kind::kFailed, milliseconds(600)));
+  ASSERT_TRUE(h.BeginSend(id).ok());
+  h.ComputeAll(id);
+  h.Finish(id);
+  h.ExpectEqual(id);
+}
+
 TEST(FaultsTest, SilentSenderTimesOut) {
   Handoff h(Impatient());
   h.sender_transport().DropControl(Any());

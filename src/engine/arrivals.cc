@@ -121,7 +121,7 @@ void EngineImpl::Apply(SubmitCommand& command) {
   s->prompt_logprobs_wanted = r.sampling.num_prompt_logprobs >= 0 && r.emitted_ids.empty();
   s->sampling = std::move(r.sampling);
   s->sampling.max_tokens = std::max(1, s->sampling.max_tokens);
-  s->timeline.Mark(Event::kArrived, Now());
+  s->timeline.Mark(Event::kArrived, r.arrival_ns != 0 ? r.arrival_ns : Now());
   by_id_[s->id] = s.get();
   Sequence& sequence = *s;
   Enqueue(std::move(s));

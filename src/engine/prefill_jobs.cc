@@ -63,7 +63,7 @@ bool EngineImpl::PollSender() {
   for (const SendEvent& event : events) {
     pins_.Release(event.attempt);
     const bool failed = event.kind == SendEvent::Kind::kFailed;
-    counters_.transfers_failed += failed ? 1 : 0;
+    counters_.transfers_failed += failed && !absl::IsCancelled(event.error) ? 1 : 0;
     const auto job = by_attempt_.find(event.attempt);
     if (job != by_attempt_.end() && failed) FailPrefillJob(*job->second, event.error);
     const auto sending = sending_.find(event.attempt);

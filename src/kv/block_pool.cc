@@ -18,9 +18,7 @@ std::optional<BlockId> BlockPool::Allocate() {
     Forget(id);
   }
   Remove(free_, id);
-  Block& block = blocks_[id];
-  block.num_requests = 1;
-  ++block.generation;
+  blocks_[id].num_requests = 1;
   ++num_request_owned_;
   return id;
 }

@@ -39,8 +39,6 @@ class BlockPool {
   void ReleaseTransfer(BlockId block) { Release(block, &Block::num_transfers); }
 
   bool owned(BlockId block) const { return blocks_[block].num_owners() > 0; }
-  // Changes whenever the block is given out anew.
-  uint32_t generation(BlockId block) const { return blocks_[block].generation; }
   BlockCounts counts() const;
 
   // For the prefix cache: its content is (no longer) worth keeping. `on_evict` runs when a
@@ -53,7 +51,6 @@ class BlockPool {
   struct Block {
     int num_requests = 0;
     int num_transfers = 0;
-    uint32_t generation = 0;
     bool remembered = false;
     BlockId previous = -1, next = -1;  // neighbours in the list it is in, if it has no owner
     int num_owners() const { return num_requests + num_transfers; }

@@ -3,7 +3,7 @@
 //
 //   token = argmax over the filtered logits of  logit / temperature + Gumbel(seed, position, token)
 //
-// (docs/numerics.md, N4). The noise depends on nothing but its key, so a draft and its
+// (docs/numerics.md, Sampling). The noise depends on nothing but its key, so a draft and its
 // verification see the same noise and accepting means "equal". Greedy is argmax; ties go to the
 // lowest id. The same bits give the same token on every machine.
 #pragma once

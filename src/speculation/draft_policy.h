@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long to draft (docs/architecture.md, speculation).
+// How long to draft.
 //
 // A draft is worth making while it will probably survive verification. Survival of one draft is
 // predicted from its margin (how far ahead of the runner-up it was): an exponentially weighted

@@ -36,15 +36,6 @@ TEST(BlockPool, ABlockIsFreeOnlyWhenRequestAndTransferAreDone) {
   EXPECT_FALSE(pool.Allocate());
 }
 
-TEST(BlockPool, GenerationChangesWithEveryOwner) {
-  BlockPool pool(1);
-  const BlockId block = *pool.Allocate();
-  const uint32_t generation = pool.generation(block);
-  pool.ReleaseRequest(block);
-  EXPECT_EQ(*pool.Allocate(), block);
-  EXPECT_NE(pool.generation(block), generation);
-}
-
 TEST(BlockPool, RememberedBlocksGoLastAndOldestFirst) {
   BlockPool pool(3);
   std::vector<BlockId> evicted;

@@ -25,6 +25,7 @@ constexpr int64_t kNsPerMs = 1'000'000;
 // A missed wake-up of UCX costs at most this while something is under way.
 constexpr int64_t kBusySleepNs = 20 * kNsPerMs;
 constexpr int64_t kIdleSleepNs = 1000 * kNsPerMs;
+constexpr int kMaxProgressRounds = 64;
 constexpr int64_t kMaxWireUpNs = 500 * kNsPerMs;   // until a Welcome is overdue
 constexpr int64_t kMaxClosingNs = 300 * kNsPerMs;  // until requests of a closed link are given up
 
@@ -180,7 +181,8 @@ void UcxLane::Loop(const Tick& tick) {
   int64_t next_tick_ns = tick ? 0 : INT64_MAX;
   int64_t stop_ns = INT64_MAX;  // when to end at the latest
   while (true) {
-    while (ProgressAll()) {
+    // Tasks and the tick do not wait until the sockets are dry; ArmAll and epoll see what is left.
+    for (int i = 0; i < kMaxProgressRounds && ProgressAll(); ++i) {
     }
     if (RunTasks()) continue;
     const int64_t now = MonotonicNs();

@@ -27,41 +27,54 @@ class EventReader {
     for (size_t end; (end = pending_.find('\n')) != std::string::npos;) {
       const std::string line = pending_.substr(0, end);
       pending_.erase(0, end + 1);
+      is_done_ = is_done_ || line.rfind("data: [DONE]", 0) == 0;
       if (line.rfind("data: {", 0) != 0) continue;
       const Json event = Json::parse(line.substr(6), nullptr, /*allow_exceptions=*/false);
       if (event.is_object()) on_event_(event);
     }
   }
+  // Whether the server said that the stream is complete.
+  bool is_done() const { return is_done_; }
 
  private:
   std::function<void(const Json&)> on_event_;
   std::string pending_;
+  bool is_done_ = false;
 };
 
+// Members of what may be anything: other servers send other things.
+Json Member(const Json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? object[key] : Json();
+}
+
+int64_t Count(const Json& object, const char* key) {
+  const Json value = Member(object, key);
+  return value.is_number() ? value.get<int64_t>() : 0;
+}
+
 std::string Milliseconds(const Json& timeline, const char* key) {
-  if (!timeline.contains(key) || !timeline[key].is_number()) return "";
-  return absl::StrFormat(" %s %.1f ms |", key, timeline[key].get<double>());
+  const Json value = Member(timeline, key);
+  return value.is_number() ? absl::StrFormat(" %s %.1f ms |", key, value.get<double>()) : "";
 }
 
 // "scheduled 0.1 ms | first_token 35.2 ms | … | drafted 12, accepted 11 | bytes 1/2/3"
 void PrintTimeline(const Json& usage) {
-  if (!usage.contains("lynx")) return;
-  const Json& t = usage["lynx"];
+  const Json t = Member(usage, "lynx");
+  if (!t.is_object()) return;
   std::string line;
-  const Json events = t.value("events_ms", Json::object());
+  const Json events = Member(t, "events_ms");
   for (const char* key :
        {"scheduled", "prefill_started", "first_token", "anchor_landed", "first_draft",
         "residual_landed", "target_landed", "verified", "finished"}) {
     line += Milliseconds(events, key);
   }
-  absl::StrAppendFormat(&line, " drafted %d, accepted %d |", t.value("drafted", 0),
-                        t.value("accepted", 0));
-  const Json bytes = t.value("stage_bytes", Json::object());
-  absl::StrAppendFormat(&line, " bytes %d anchor, %d residual, %d exact",
-                        bytes.value("anchor", int64_t{0}), bytes.value("residual", int64_t{0}),
-                        bytes.value("exact", int64_t{0}));
-  std::printf("[%s | %d prompt + %d tokens]\n", line.c_str() + 1, usage.value("prompt_tokens", 0),
-              usage.value("completion_tokens", 0));
+  const Json bytes = Member(t, "stage_bytes");
+  absl::StrAppendFormat(&line, " drafted %d, accepted %d | bytes %d anchor, %d residual, %d exact",
+                        Count(t, "drafted"), Count(t, "accepted"), Count(bytes, "anchor"),
+                        Count(bytes, "residual"), Count(bytes, "exact"));
+  std::printf("[%s | %d prompt + %d tokens]\n", line.c_str() + 1,
+              static_cast<int>(Count(usage, "prompt_tokens")),
+              static_cast<int>(Count(usage, "completion_tokens")));
 }
 
 Json MakeBody(const ChatOptions& options, const Json& messages) {
@@ -97,11 +110,12 @@ absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
   absl::Status error;
   EventReader events([&](const Json& event) {
     if (event.contains("error")) error = absl::UnavailableError(ErrorMessage(event));
-    if (event.contains("usage") && event["usage"].is_object()) usage = event["usage"];
-    if (!event.contains("choices") || event["choices"].empty()) return;
-    const Json& delta = event["choices"][0].value("delta", Json::object());
-    if (!delta.contains("content") || !delta["content"].is_string()) return;
-    const std::string text = delta["content"];
+    if (Member(event, "usage").is_object()) usage = event["usage"];
+    const Json choices = Member(event, "choices");
+    if (!choices.is_array() || choices.empty()) return;
+    const Json content = Member(Member(choices[0], "delta"), "content");
+    if (!content.is_string()) return;
+    const std::string text = content;
     answer += text;
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
@@ -115,6 +129,10 @@ absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
   }
   std::fputs("\n", stdout);
   LYNX_RETURN_IF_ERROR(error);
+  if (!events.is_done()) {
+    return absl::UnavailableError(
+        absl::StrCat(options.url, ": the answer ended early, or this is no OpenAI server"));
+  }
   if (usage.is_object()) PrintTimeline(usage);
   return answer;
 }

@@ -11,6 +11,7 @@
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/beast/core.hpp"
 #include "boost/beast/http.hpp"
+#include "boost/system/system_error.hpp"
 
 namespace lynx {
 namespace {
@@ -76,9 +77,11 @@ absl::StatusOr<HttpResponse> SendHttp(const HttpRequest& request,
   try {
     io.run();
     if (failure) std::rethrow_exception(failure);
-  } catch (const std::exception& e) {
+  } catch (const boost::system::system_error& e) {
     return absl::UnavailableError(
-        absl::StrCat(request.host, ":", request.port, request.target, ": ", e.what()));
+        absl::StrCat(request.host, ":", request.port, ": ", e.code().message()));
+  } catch (const std::exception& e) {
+    return absl::UnavailableError(absl::StrCat(request.host, ":", request.port, ": ", e.what()));
   }
   return response;
 }
@@ -93,7 +96,8 @@ absl::Status ParseUrl(const std::string& url, std::string* host, int* port) {
   if (colon != std::string::npos) {
     const char* end = rest.data() + rest.size();
     const auto parsed = std::from_chars(rest.data() + colon + 1, end, *port);
-    if (parsed.ec != std::errc() || parsed.ptr != end) host->clear();
+    const bool is_port = parsed.ec == std::errc() && parsed.ptr == end && *port > 0;
+    if (!is_port || *port > 65535) host->clear();
   }
   if (host->empty() || url.find("https://") == 0) {
     return absl::InvalidArgumentError(absl::StrCat("'", url, "' is not http://host:port"));

@@ -6,7 +6,7 @@
 //   4. their Info tells how far they are: one line per change
 //   5. ready: where to point a client
 //   6. a daemon that dies is started again; its peers find it under the same address
-//   7. SIGTERM: the gateway drains first, then decode, then prefill; a second one kills
+//   7. SIGTERM: the gateway drains first, then decode, then prefill; a second one does it now
 #include "app/serve.h"
 
 #include <signal.h>
@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -39,6 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kTick = std::chrono::milliseconds(50);
 constexpr auto kStartInterval = std::chrono::milliseconds(200);  // between questions for /ready
 constexpr auto kReadyInterval = std::chrono::milliseconds(2000);
+constexpr auto kHurry = std::chrono::milliseconds(3000);  // from the second signal to SIGKILL
 constexpr auto kMaxBackoff = std::chrono::milliseconds(5000);
 
 void Say(const std::string& line) {
@@ -61,9 +64,13 @@ struct Child {
 class RunDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Create() {
-    std::string path = (std::filesystem::temp_directory_path() / "lynx-XXXXXX").string();
-    if (mkdtemp(path.data()) == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat(path, ": cannot be created"));
+    std::error_code error;  // $TMPDIR may name nothing
+    const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    std::string path = (parent / "lynx-XXXXXX").string();
+    if (error || mkdtemp(path.data()) == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "no run directory can be made in the directory for temporary files (TMPDIR): ",
+          error ? error.message() : path + ": " + std::strerror(errno)));
     }
     return std::unique_ptr<RunDirectory>(new RunDirectory(path));
   }
@@ -242,12 +249,20 @@ class Supervisor {
     Say("stopped");
   }
 
+  // A second signal is passed on: children then end their streams with an error at once. Who does
+  // not is killed.
   void WaitFor(Child& child) {
     if (child.pid <= 0) return;
-    const auto limit = Clock::now() + std::chrono::seconds(config_.shutdown_timeout_s + 5);
+    auto limit = Clock::now() + std::chrono::seconds(config_.shutdown_timeout_s + 5);
+    bool hurried = false;
     while (waitpid(child.pid, &child.exit_status, WNOHANG) == 0) {
       std::unique_lock lock(mutex_);
-      if (num_stops_ > 1 || Clock::now() > limit) kill(child.pid, SIGKILL);
+      if (num_stops_ > 1 && !hurried) {
+        kill(child.pid, SIGTERM);
+        limit = std::min(limit, Clock::now() + kHurry);
+        hurried = true;
+      }
+      if (num_stops_ > 2 || Clock::now() > limit) kill(child.pid, SIGKILL);
       changed_.wait_for(lock, kTick);
     }
     child.pid = -1;

@@ -14,7 +14,7 @@ sigset_t StopSet() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGUSR2);  // ends the thread
+  sigaddset(&set, SIGUSR2);  // wakes the thread when it shall end; means nothing from outside
   return set;
 }
 
@@ -30,18 +30,19 @@ StopSignals::~StopSignals() { End(); }
 
 void StopSignals::End() {
   if (!thread_.joinable()) return;
+  ending_ = true;
   pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
 }
 
 void StopSignals::OnStop(std::function<void(int)> handler) {
-  thread_ = std::thread([handler = std::move(handler)] {
+  thread_ = std::thread([this, handler = std::move(handler)] {
     const sigset_t set = StopSet();
     for (int count = 1;;) {
       int signal = 0;
       if (sigwait(&set, &signal) != 0) return;
-      if (signal == SIGUSR2) return;
-      handler(count++);
+      if (ending_) return;
+      if (signal != SIGUSR2) handler(count++);
     }
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -20,6 +21,7 @@ class StopSignals {
   void End();
 
  private:
+  std::atomic<bool> ending_ = false;
   std::thread thread_;
 };
 

@@ -4,7 +4,9 @@
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -103,6 +105,92 @@ def test_chat_prints_answer_and_timeline():
         assert "ravity" in result.stdout and "first_token" in result.stdout
         assert "drafted" in result.stdout.splitlines()[-1]
         assert run("chat", "--url", c.url, "--model", "other", "hi").returncode == 1
+
+
+class WrongServer:
+    """Answers every connection with the same bytes."""
+
+    def __init__(self, answer):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.serve, args=(answer,), daemon=True)
+        self.thread.start()
+
+    def serve(self, answer):
+        connection, _ = self.socket.accept()
+        connection.recv(65536)
+        connection.sendall(answer)
+        connection.close()
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [
+    b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    b"HTTP/1.1 500 X\r\nContent-Length: 4\r\n\r\noops",
+    STREAM + b"data: {bad\n\n",
+    STREAM + b'data: {"choices":[{"delta":{"content":"cut of',
+    STREAM + b'data: {"choices":5}\n\ndata: {"choices":[null]}\n\ndata: {"usage":{"lynx":5}}\n\n',
+    STREAM + b'data: {"usage":{"lynx":{"events_ms":[1],"drafted":"x","stage_bytes":3}}}\n\n',
+    STREAM + b'data: {"error":{"message":"boom"}}\n\ndata: [DONE]\n\n'])
+def test_chat_with_a_wrong_server_is_one_line(answer):
+    server = WrongServer(answer)
+    one_line_error("chat", "--url", server.url, "hi")
+
+
+def test_chat_without_a_server():
+    line = one_line_error("chat", "--url", "http://127.0.0.1:1", "hi",
+                          mentions=["127.0.0.1:1", "refused"])
+    assert "/usr/include" not in line
+    one_line_error("chat", "--url", "http://127.0.0.1:99999", "hi", mentions=["99999"])
+
+
+def test_ready_means_ready():
+    with Cluster("--threads", 1) as c:
+        assert c.http.get("/ready").status_code == 200
+        c.complete([1, 2, 3], 1)
+
+
+def test_port_in_use_is_one_line():
+    with Cluster("--threads", 1) as c:
+        line = one_line_error("serve", "--model", MODEL, "--port", c.port,
+                              mentions=[str(c.port), "in use"])
+        assert "cannot listen" in line
+        assert c.http.get("/ready").status_code == 200
+
+
+def test_no_directory_for_temporary_files_is_one_line():
+    for directory in ("/nonexistent", "/proc"):
+        result = run("serve", "--model", MODEL, "--port", 0,
+                     env={**os.environ, "TMPDIR": directory})
+        assert result.returncode == 1 and result.stderr.count("\n") == 1, result.stderr
+        assert directory in result.stderr or "TMPDIR" in result.stderr
+
+
+def test_second_sigterm_ends_streams_with_an_error():
+    with Cluster("--threads", 1) as c:
+        with c.http.stream("POST", "/v1/completions", json={
+                "prompt": "Once upon a time", "max_tokens": 8000, "ignore_eos": True,
+                "stream": True}) as response:
+            lines = response.iter_lines()
+            next(lines)
+            c.process.send_signal(signal.SIGTERM)
+            next(lines)
+            c.process.send_signal(signal.SIGTERM)
+            rest = [l for l in lines if l]
+        assert rest[-1] == "data: [DONE]" and '"error"' in rest[-2]
+        c.process.wait(10)
+        assert c.process.returncode == 0
+
+
+def test_other_signals_do_not_break_stopping():
+    with Cluster("--threads", 1) as c:
+        c.process.send_signal(signal.SIGUSR2)
+        time.sleep(0.2)
+        c.process.send_signal(signal.SIGTERM)
+        c.process.wait(20)
+        assert c.process.returncode == 0
 
 
 def test_sigterm_lets_running_requests_finish():

@@ -17,6 +17,9 @@ namespace lynx {
 class Generation {
  public:
   virtual ~Generation() = default;
+  // Asks for the end of the request: what was computed until then still comes, and a last output
+  // with the timeline (kAbort, unless it ends by itself before; an error when its daemon is lost).
+  virtual void Stop() = 0;
 };
 
 struct DaemonState {

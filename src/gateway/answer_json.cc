@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/timeline.h"
 #include "gateway/logprob_json.h"
 
 namespace lynx {
@@ -47,6 +48,10 @@ Json TokenIds(const std::vector<PlacedToken>& tokens) {
 
 // Microseconds are enough and keep the text short.
 double Rounded(double ms) { return std::round(ms * 1000) / 1000; }
+template <typename T>
+double Ms(T ns) {
+  return Rounded(static_cast<double>(ns) / 1e6);
+}
 
 }  // namespace
 
@@ -168,21 +173,25 @@ Json UsageJson(const TokenUsage& usage) {
 }
 
 Json TimelineJson(const Timeline& timeline, double ttft_ms, double e2e_ms) {
-  const int64_t arrived = timeline.at(Event::kArrived);
-  auto after_arrival = [&](int64_t ns) { return Rounded(static_cast<double>(ns - arrived) / 1e6); };
   Json events = Json::object(), stage_bytes = Json::object(), token_ms = Json::array();
   for (const auto& [event, name] : kEventNames) {
-    if (timeline.at(event) != 0) events[name] = after_arrival(timeline.at(event));
+    if (const auto ns = Between(timeline, Event::kArrived, event)) events[name] = Ms(*ns);
   }
   for (size_t i = 0; i < kStageNames.size(); ++i) {
     stage_bytes[kStageNames[i]] =
         i < timeline.stage_bytes.size() ? timeline.stage_bytes[i] : int64_t{0};
   }
-  for (int64_t ns : timeline.token_ns) token_ms.push_back(after_arrival(ns));
-  return {{"events_ms", std::move(events)},        {"drafted", timeline.num_drafted},
-          {"accepted", timeline.num_accepted},     {"handoffs", timeline.num_handoffs},
-          {"stage_bytes", std::move(stage_bytes)}, {"token_ms", std::move(token_ms)},
-          {"ttft_ms", Rounded(ttft_ms)},           {"e2e_ms", Rounded(e2e_ms)}};
+  for (int64_t ns : timeline.token_ns) token_ms.push_back(Ms(ns - timeline.at(Event::kArrived)));
+  Json json = {{"events_ms", std::move(events)},        {"drafted", timeline.num_drafted},
+               {"accepted", timeline.num_accepted},     {"handoffs", timeline.num_handoffs},
+               {"stage_bytes", std::move(stage_bytes)}, {"token_ms", std::move(token_ms)},
+               {"ttft_ms", Rounded(ttft_ms)},           {"e2e_ms", Rounded(e2e_ms)}};
+  if (const auto ns = TimeToSecondToken(timeline)) json["ttst_ms"] = Ms(*ns);
+  if (const auto ns = TransferTime(timeline)) json["transfer_ms"] = Ms(*ns);
+  if (const auto ns = TimePerOutputToken(timeline)) json["tpot_ms"] = Ms(*ns);
+  if (const auto ns = LongestStall(timeline)) json["longest_stall_ms"] = Ms(*ns);
+  if (const auto rate = AcceptanceRate(timeline)) json["acceptance_rate"] = Rounded(*rate);
+  return json;
 }
 
 std::string SseEvent(const Json& json) { return StrCat("data: ", DumpJson(json), "\n\n"); }

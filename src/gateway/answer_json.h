@@ -52,7 +52,7 @@ struct TokenUsage {
 };
 Json UsageJson(const TokenUsage& usage);
 
-// What "lynx": {"timeline": true} shows of one choice; times in ms.
+// What "lynx": {"timeline": true} shows of one choice; times in ms, nothing of what did not happen.
 Json TimelineJson(const Timeline& timeline, double ttft_ms, double e2e_ms);
 
 // "data: {…}\n\n".

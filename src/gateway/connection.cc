@@ -51,9 +51,12 @@ class Notifier : public std::enable_shared_from_this<Notifier> {
     has_news_ = true;
     timer_.cancel();
   }
-  Task<void> Wait() {
+  // Until there is news, or the monotonic clock says `until_ns`.
+  Task<void> Wait(std::optional<int64_t> until_ns = std::nullopt) {
     if (!has_news_) {
-      timer_.expires_at(asio::steady_timer::time_point::max());
+      using TimePoint = asio::steady_timer::time_point;
+      timer_.expires_at(until_ns ? TimePoint(std::chrono::nanoseconds(*until_ns))
+                                 : TimePoint::max());
       co_await timer_.async_wait(kTuple);
     }
     has_news_ = false;
@@ -181,14 +184,40 @@ BeastConnection::Exchange BeastConnection::ReadHead(const Parser& parser,
   return exchange;
 }
 
+// Waits for the first bytes of a request. Empty lines before it are skipped (RFC 9112 2.2).
 Task<bool> BeastConnection::WaitForRequest() {
-  if (buffer_.size() > 0) co_return true;
-  is_idle_ = true;
   stream_.expires_after(context_.limits.idle_timeout);
-  auto [ec, size] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
-  is_idle_ = false;
-  buffer_.commit(size);
-  co_return !ec;
+  while (true) {
+    const std::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    if (bytes.starts_with("\r\n")) {
+      buffer_.consume(2);
+      continue;
+    }
+    if (!bytes.empty() && bytes != "\r") co_return true;
+    is_idle_ = true;
+    auto [ec, size] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    is_idle_ = false;
+    buffer_.commit(size);
+    if (ec) co_return false;
+  }
+}
+
+// Refuses what leaves open where the body ends (RFC 9112 6.1), and bodies in a coding.
+MaybeError CheckCodings(const http::request<http::string_body>& head) {
+  MaybeError error;
+  const size_t num_codings = head.count(http::field::transfer_encoding);
+  const std::string_view transfer = View(head[http::field::transfer_encoding]);
+  const std::string_view content = View(head[http::field::content_encoding]);
+  if (num_codings > 1 || (num_codings == 1 && head.version() < 11)) {
+    error = HttpError(400, "Transfer-Encoding must be given once, and not in HTTP/1.0");
+  } else if (num_codings == 1 && !beast::iequals(transfer, "chunked")) {
+    error = HttpError(
+        501, StrCat("Transfer-Encoding \"", transfer, "\" is not supported, only ", "\"chunked\""));
+  } else if (!content.empty() && !beast::iequals(content, "identity")) {
+    error = HttpError(415, StrCat("Content-Encoding \"", content, "\" is not supported"));
+  }
+  if (error) error->close = true;
+  return error;
 }
 
 // False: the connection is over.
@@ -203,6 +232,9 @@ Task<bool> BeastConnection::ServeOne() {
   if (ec) co_return co_await RefuseUnreadable(ec);
 
   Exchange exchange = ReadHead(parser, arrival_ns);
+  if (MaybeError error = CheckCodings(parser.get())) {
+    co_return co_await Refuse(exchange, *std::move(error));
+  }
   const bool is_preflight = exchange.request.method == "OPTIONS";
   if (!is_preflight) {
     if (MaybeError error = context_.service.Admit(exchange.match, exchange.request)) {
@@ -347,7 +379,7 @@ Task<bool> BeastConnection::RunSession(const Exchange& exchange, GenerationPlan 
       Count(exchange, 200);
       co_return exchange.keep_alive && !exchange.is_http10 && !is_draining_;
     }
-    co_await news_->Wait();
+    co_await news_->Wait(session.wait_until_ns());
   }
   context_.service.metrics().CountDisconnect();
   Count(exchange, 499);

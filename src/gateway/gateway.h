@@ -32,6 +32,8 @@ struct GatewayLimits {
   int max_logprobs = 20;           // -1: up to the whole vocabulary
   int max_num_requests = 1024;     // 429: generating HTTP requests at one time
   int max_num_connections = 4096;  // 503
+  // How long the end of an answer waits for the timeline of an engine that was asked to stop.
+  std::chrono::milliseconds settle_timeout{2'000};
   // A client that takes longer is disconnected.
   std::chrono::milliseconds idle_timeout{75'000};    // between two requests of a connection
   std::chrono::milliseconds header_timeout{10'000};  // first to last byte of a header
@@ -54,8 +56,9 @@ struct GatewayOptions {
   int max_model_len = 0;                        // 0: ModelCard's
   GatewayLimits limits;
   SamplingDefaults sampling_defaults;
-  std::string tokenizer_config_json;         // answer of /tokenizer_info; empty: a minimal one
-  bool vllm_metric_names = false;            // emit "vllm:" twins of the "lynx:" metrics
+  std::string tokenizer_config_json;  // for /tokenizer_info; empty: a minimal one
+  std::string chat_template_source;   // the chat_template of /tokenizer_info; empty: as above
+  bool vllm_metric_names = false;     // emit "vllm:" twins of the "lynx:" metrics
   std::chrono::milliseconds drain_grace{0};  // not ready, but still serving, so routers notice
   std::chrono::milliseconds shutdown_timeout{30'000};  // for running requests, after the grace
   int num_io_threads = 2;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <sstream>
 
+#include "core/timeline.h"
 #include "gateway/daemon_metrics.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
@@ -88,20 +90,16 @@ const char* ReasonLabel(FinishReason reason) {
   }
 }
 
-// Families of which two timeline events are the ends.
 struct Span {
-  Event from, to;
+  std::optional<int64_t> (*duration)(const Timeline&);
   const char* name;
   const char* help;
 };
 constexpr std::array<Span, 4> kSpans = {{
-    {Event::kArrived, Event::kScheduled, "lynx:request_queue_time_seconds", "Waiting for room"},
-    {Event::kScheduled, Event::kFirstToken, "lynx:request_prefill_time_seconds",
-     "Scheduled to first token"},
-    {Event::kFirstToken, Event::kFinished, "lynx:request_decode_time_seconds",
-     "First to last token"},
-    {Event::kScheduled, Event::kFinished, "lynx:request_inference_time_seconds",
-     "Scheduled to last token"},
+    {QueueTime, "lynx:request_queue_time_seconds", "Waiting for room"},
+    {PrefillTime, "lynx:request_prefill_time_seconds", "Prefill started to first token"},
+    {DecodeTime, "lynx:request_decode_time_seconds", "First to last token"},
+    {InferenceTime, "lynx:request_inference_time_seconds", "Scheduled to last token"},
 }};
 constexpr std::array<std::pair<Event, const char*>, 3> kStages = {{
     {Event::kAnchorLanded, "anchor"},
@@ -213,14 +211,13 @@ class PrometheusMetrics final : public GatewayMetrics {
   }
 
   void ObserveTimeline(const Timeline& timeline) {
-    auto observe = [&](Histogram* histogram, Event from, Event to) {
-      if (timeline.at(from) == 0 || timeline.at(to) == 0) return;
-      histogram->Observe(static_cast<double>(timeline.at(to) - timeline.at(from)) / 1e9);
+    auto observe = [&](Histogram* histogram, std::optional<int64_t> ns) {
+      if (ns) histogram->Observe(static_cast<double>(*ns) / 1e9);
     };
-    for (size_t i = 0; i < kSpans.size(); ++i) observe(spans_[i], kSpans[i].from, kSpans[i].to);
+    for (size_t i = 0; i < kSpans.size(); ++i) observe(spans_[i], kSpans[i].duration(timeline));
     if (timeline.num_handoffs == 0) return;
     for (size_t i = 0; i < kStages.size(); ++i) {
-      observe(transfer_time_[i], Event::kPrefillStarted, kStages[i].first);
+      observe(transfer_time_[i], Between(timeline, Event::kPrefillStarted, kStages[i].first));
       if (i < timeline.stage_bytes.size()) {
         transfer_bytes_[i]->Observe(static_cast<double>(timeline.stage_bytes[i]));
       }

@@ -74,7 +74,7 @@ void GenerationSession::StartMore() {
 GenerationSession::Step GenerationSession::Advance() {
   Step step;
   for (auto& [index, output] : mailbox_->TakeAll()) {
-    if (!output.error.ok()) {
+    if (!output.error.ok() && !choices_[static_cast<size_t>(index)]->stream.finished()) {
       Step failed = Abort(FromStatus(output.error));
       failed.sse.insert(0, step.sse);
       return failed;
@@ -83,15 +83,21 @@ GenerationSession::Step GenerationSession::Advance() {
     has_streamed_ = has_streamed_ || !step.sse.empty();
   }
   StartMore();
-  if (num_finished_ == plan_.num_choices()) Complete(&step);
+  if (num_finished_ < plan_.num_choices()) return step;
+  if (!settle_by_ns_) settle_by_ns_ = MonotonicNs() + context_.settle_timeout.count();
+  if (MonotonicNs() >= *settle_by_ns_) SettleAll();
+  if (num_settled_ == plan_.num_choices()) Complete(&step);
   return step;
 }
 
 void GenerationSession::Absorb(int index, EngineOutput output, std::string* sse) {
   Choice& choice = *choices_[static_cast<size_t>(index)];
-  if (choice.stream.finished()) return;
-  if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (output.finished()) choice.timeline = std::move(output.timeline);
+  if (choice.stream.finished()) {
+    if (output.finished()) Settle(index);
+    return;
+  }
+  if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(output.prompt_logprobs);
   if (plan_.scores_only()) {
     output.tokens.clear();
     if (output.finished()) output.finish_reason = FinishReason::kLength;
@@ -103,28 +109,52 @@ void GenerationSession::Absorb(int index, EngineOutput output, std::string* sse)
   if (output.tokens.empty() && !output.finished()) return;
 
   choice.num_cached_tokens = std::max(choice.num_cached_tokens, output.num_cached_tokens);
+  if (!choice.has_begun) BeginRole(index, sse);
   if (!output.tokens.empty()) NoteTokens(&choice);
   choice.stream.Push(output);
   ChoiceDelta delta = choice.stream.Take();
   ChoicePart part{.index = index, .text = std::move(delta.text), .tokens = std::move(delta.tokens)};
-  if (!choice.has_begun) Begin(index, &part, sse);
-  const bool is_finished = choice.stream.finished();
-  if (is_finished) {
-    Record(index, choice.stream.finish_reason());
-    ++num_finished_;
-    --num_running_;
-    choice.generation.reset();
-  }
+  if (!choice.has_begun) Begin(index, &part);
+  if (choice.stream.finished()) FinishChoice(index, output.finished());
   Emit(index, std::move(part), sse);
 }
 
-// The part with which a choice begins: the role, and what echo puts in front.
-void GenerationSession::Begin(int index, ChoicePart* part, std::string* sse) {
+void GenerationSession::FinishChoice(int index, bool engine_has_finished) {
+  Choice& choice = *choices_[static_cast<size_t>(index)];
+  choice.finished_ns = MonotonicNs();
+  ++num_finished_;
+  --num_running_;
+  if (engine_has_finished || !plan_.request.show_timeline) {
+    Settle(index);
+  } else {
+    choice.generation->Stop();
+  }
+}
+
+void GenerationSession::Settle(int index) {
+  Choice& choice = *choices_[static_cast<size_t>(index)];
+  if (std::exchange(choice.is_settled, true)) return;
+  ++num_settled_;
+  Record(index, choice.stream.finish_reason());
+  choice.generation.reset();
+}
+
+void GenerationSession::SettleAll() {
+  for (int i = 0; i < plan_.num_choices(); ++i) Settle(i);
+}
+
+// The chunk with which a chat choice begins.
+void GenerationSession::BeginRole(int index, std::string* sse) {
+  if (plan_.request.api != kChatApi || !is_stream()) return;
+  *sse += ChunkEvent(json_.RoleChunk(index));
+}
+
+// What echo puts in front of a choice.
+void GenerationSession::Begin(int index, ChoicePart* part) {
   Choice& choice = *choices_[static_cast<size_t>(index)];
   choice.has_begun = true;
   const OpenAiRequest& request = plan_.request;
   const bool is_chat = request.api == kChatApi;
-  if (is_chat && request.stream) *sse += SseEvent(json_.RoleChunk(index));
   if (!request.echo) return;
   const std::string& echo = plan_.echo_texts[static_cast<size_t>(index / request.num_samples)];
   part->text.insert(0, echo);
@@ -145,12 +175,8 @@ void GenerationSession::Emit(int index, ChoicePart part, std::string* sse) {
   }
   const bool is_finished = choice.stream.finished();
   if (!part.text.empty()) {
-    Json chunk = json_.TextChunk(
-        part, plan_.request.return_token_ids && !std::exchange(choice.has_shown_prompt_ids, true));
-    if (plan_.request.continuous_usage && plan_.request.include_usage) {
-      chunk["usage"] = Usage(false);
-    }
-    *sse += SseEvent(chunk);
+    *sse += ChunkEvent(json_.TextChunk(
+        part, plan_.request.return_token_ids && !std::exchange(choice.has_shown_prompt_ids, true)));
     part.tokens.clear();
   }
   if (is_finished) EmitFinal(index, std::move(part), sse);
@@ -160,7 +186,12 @@ void GenerationSession::EmitFinal(int index, ChoicePart part, std::string* sse) 
   const ChoiceStream& stream = choices_[static_cast<size_t>(index)]->stream;
   part.finish_reason = stream.finish_reason();
   part.stop_reason = stream.stop_reason();
-  *sse += SseEvent(json_.FinalChunk(part));
+  *sse += ChunkEvent(json_.FinalChunk(part));
+}
+
+std::string GenerationSession::ChunkEvent(Json chunk) const {
+  if (plan_.request.continuous_usage && plan_.request.include_usage) chunk["usage"] = Usage(false);
+  return SseEvent(chunk);
 }
 
 void GenerationSession::NoteTokens(Choice* choice) {
@@ -186,7 +217,7 @@ void GenerationSession::Written(int64_t now_ns) {
 void GenerationSession::Record(int index, FinishReason reason) {
   Choice& choice = *choices_[static_cast<size_t>(index)];
   if (std::exchange(choice.is_recorded, true)) return;
-  choice.finished_ns = MonotonicNs();
+  if (choice.finished_ns == 0) choice.finished_ns = MonotonicNs();
   ChoiceRecord record{.finish_reason = reason,
                       .num_prompt_tokens = static_cast<int>(plan_.prompt_of(index).size()),
                       .num_output_tokens = choice.stream.num_tokens(),
@@ -261,8 +292,9 @@ GenerationSession::Step GenerationSession::Abort(const ApiError& error) {
 
 void GenerationSession::CancelAll(FinishReason reason) {
   for (int i = 0; i < num_started_; ++i) {
-    Record(i, reason);
-    choices_[static_cast<size_t>(i)]->generation.reset();
+    Choice& choice = *choices_[static_cast<size_t>(i)];
+    Record(i, choice.stream.finished() ? choice.stream.finish_reason() : reason);
+    choice.generation.reset();
   }
 }
 

@@ -5,10 +5,14 @@
 //  2. Engine outputs arrive from other threads in a mailbox; each wakes the connection.
 //  3. Advance: the connection takes what has arrived as bytes to write. Until the first output an
 //     error is still a plain HTTP answer; afterwards it is an event in the stream.
-//  4. The last choice finishes: usage, [DONE] or the whole body.
+//  4. A choice finishes. When that is by a stop string, the engine is asked to stop; for the sake
+//  of
+//     its timeline, if the client wants one, its last output is waited for, not too long.
+//  5. Every choice is complete: usage, [DONE] or the whole body.
 //  Destroying the session at any point cancels what still runs.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -30,6 +34,7 @@ struct SessionContext {
   const Tokenizer& tokenizer;
   GatewayMetrics& metrics;
   int max_model_len;
+  std::chrono::nanoseconds settle_timeout = GatewayLimits().settle_timeout;
 };
 
 // Used by one thread at a time; only the wakeup is called from others.
@@ -47,6 +52,8 @@ class GenerationSession {
   ~GenerationSession();
 
   Step Advance();
+  // When to Advance even if nothing wakes the session (monotonic clock); empty: never.
+  std::optional<int64_t> wait_until_ns() const { return settle_by_ns_; }
   // The bytes of the last step have left.
   void Written(int64_t now_ns);
   // Ends it with an error, as if an engine had reported it.
@@ -76,6 +83,7 @@ class GenerationSession {
     ChoiceStream stream;
     bool has_begun = false;  // its first output is here
     bool has_shown_prompt_ids = false;
+    bool is_settled = false;   // finished, and no more is awaited of its engine
     bool is_recorded = false;  // in the metrics
     std::string text;          // not streamed: all of it
     std::vector<PlacedToken> tokens;
@@ -88,10 +96,15 @@ class GenerationSession {
 
   void StartMore();
   void Absorb(int index, EngineOutput output, std::string* sse);
-  void Begin(int index, ChoicePart* part, std::string* sse);
+  void Begin(int index, ChoicePart* part);
   void Emit(int index, ChoicePart part, std::string* sse);
   void EmitFinal(int index, ChoicePart part, std::string* sse);
+  void BeginRole(int index, std::string* sse);
+  void FinishChoice(int index, bool engine_has_finished);
+  void Settle(int index);
+  void SettleAll();
   void Record(int index, FinishReason reason);
+  std::string ChunkEvent(Json chunk) const;
   void NoteTokens(Choice* choice);
   void Complete(Step* step);
   Json Usage(bool is_final) const;
@@ -103,7 +116,8 @@ class GenerationSession {
   const AnswerJson json_;
   std::shared_ptr<Mailbox> mailbox_;  // shared with the sinks
   std::vector<std::unique_ptr<Choice>> choices_;
-  int num_started_ = 0, num_running_ = 0, num_finished_ = 0;
+  int num_started_ = 0, num_running_ = 0, num_finished_ = 0, num_settled_ = 0;
+  std::optional<int64_t> settle_by_ns_;  // all are finished, some not settled
   bool has_streamed_ = false;
   bool has_first_token_ = false;        // of any choice
   bool first_token_unwritten_ = false;  // streamed, on its way to the socket

@@ -34,6 +34,9 @@ bool IsSet(const Json& body, const char* name) {
 
 MaybeError CheckText(const Json& body, const RequestRules& rules, OpenAiRequest* request) {
   const bool is_chat = (request->api & (kChatApi | kTokenizeChatApi)) != 0;
+  if (request->api == kDetokenizeApi && request->prompts.empty()) {
+    return InvalidValue("tokens", "tokens must be a list of token ids");
+  }
   if (!is_chat) {
     if (request->prompts.empty()) {
       return InvalidValue("prompt",

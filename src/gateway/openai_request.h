@@ -21,6 +21,7 @@ enum Api : unsigned {
   kChatApi = 2,
   kTokenizeTextApi = 4,
   kTokenizeChatApi = 8,
+  kDetokenizeApi = 16,
 };
 
 // What the server allows and assumes.
@@ -43,7 +44,7 @@ struct OpenAiRequest {
   std::string model;  // the served name that the client used
   std::string id;     // request_id of the body, or empty
 
-  std::vector<Prompt> prompts;  // completions, tokenize
+  std::vector<Prompt> prompts;  // completions, tokenize, detokenize
   ChatTemplateInput chat;       // chat, tokenize
   std::string response_role = "assistant";
   std::string last_message;  // its text, for echo in chat

@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "gateway/request_fields.h"
+#include "gateway/openai_request.h"
 
 namespace lynx {
 namespace {
@@ -32,6 +32,23 @@ bool SameKey(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+// What a Hugging Face tokenizer_config.json says, with the chat template that is in use.
+std::string TokenizerConfig(const GatewayOptions& options, const Tokenizer& tokenizer) {
+  Json config = Json::parse(options.tokenizer_config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) {
+    auto token = [](TokenId id, const std::string& text) { return id < 0 ? Json() : Json(text); };
+    config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"bos_token", token(tokenizer.bos_id(), tokenizer.bos_token())},
+              {"eos_token", token(tokenizer.eos_id(), tokenizer.eos_token())},
+              {"pad_token", nullptr},
+              {"chat_template", nullptr}};
+  }
+  if (!options.chat_template_source.empty()) {
+    config["chat_template"] = options.chat_template_source;
+  }
+  return DumpJson(config);
+}
+
 bool IsGenerating(Route route) {
   return route == Route::kCompletions || route == Route::kChatCompletions ||
          route == Route::kHealthGenerate;
@@ -43,7 +60,7 @@ OpenAiService::OpenAiService(const GatewayOptions& options, Generator& generator
                              const Tokenizer& tokenizer, const ChatTemplate* chat_template,
                              const ModelCard& card)
     : api_keys_(options.api_keys),
-      tokenizer_config_json_(options.tokenizer_config_json),
+      tokenizer_config_(TokenizerConfig(options, tokenizer)),
       created_s_(std::time(nullptr)),
       rules_(MakeRules(options, card)),
       generator_(generator),
@@ -128,7 +145,8 @@ SessionContext OpenAiService::session_context() {
   return {.generator = generator_,
           .tokenizer = text_.tokenizer,
           .metrics = *metrics_,
-          .max_model_len = rules_.max_model_len};
+          .max_model_len = rules_.max_model_len,
+          .settle_timeout = rules_.limits.settle_timeout};
 }
 
 HttpResponse OpenAiService::Answer(const RouteMatch& match, const HttpRequest& request) const {
@@ -145,7 +163,7 @@ HttpResponse OpenAiService::Answer(const RouteMatch& match, const HttpRequest& r
     case Route::kDetokenize:
       return DetokenizeAnswer(request);
     case Route::kTokenizerConfig:
-      return TokenizerConfig();
+      return JsonResponse(tokenizer_config_);
     case Route::kLive:
       return empty_or(CheckProgress());
     case Route::kHealth:
@@ -240,28 +258,13 @@ HttpResponse OpenAiService::TokenizeAnswer(const HttpRequest& request) const {
 
 HttpResponse OpenAiService::DetokenizeAnswer(const HttpRequest& request) const {
   Json body;
-  if (auto error = ParseBody(request.body, rules_.limits, &body)) return ErrorResponse(*error);
-  const auto tokens = body.find("tokens");
-  if (tokens == body.end() || !tokens->is_array()) {
-    return ErrorResponse(InvalidValue("tokens", "tokens must be a list of token ids"));
-  }
-  std::vector<TokenId> ids;
-  if (auto error = ParseTokenIds("tokens", *tokens, rules_.vocab_size, &ids)) {
-    return ErrorResponse(*error);
-  }
+  OpenAiRequest parsed;
+  MaybeError error = ParseBody(request.body, rules_.limits, &body);
+  if (!error) error = ParseOpenAiRequest(kDetokenizeApi, body, rules_, &parsed);
+  if (error) return ErrorResponse(*error);
+  const std::vector<TokenId>& ids = parsed.prompts.front().ids;
   return JsonResponse(
       DumpJson({{"prompt", text_.tokenizer.Decode(ids, /*skip_special_tokens=*/false)}}));
-}
-
-HttpResponse OpenAiService::TokenizerConfig() const {
-  if (!tokenizer_config_json_.empty()) return JsonResponse(tokenizer_config_json_);
-  auto token = [](TokenId id, const std::string& text) { return id < 0 ? Json() : Json(text); };
-  const Tokenizer& tokenizer = text_.tokenizer;
-  return JsonResponse(DumpJson({{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                {"bos_token", token(tokenizer.bos_id(), tokenizer.bos_token())},
-                                {"eos_token", token(tokenizer.eos_id(), tokenizer.eos_token())},
-                                {"pad_token", nullptr},
-                                {"chat_template", nullptr}}));
 }
 
 }  // namespace lynx

@@ -65,11 +65,10 @@ class OpenAiService {
   HttpResponse Models() const;
   HttpResponse TokenizeAnswer(const HttpRequest& request) const;
   HttpResponse DetokenizeAnswer(const HttpRequest& request) const;
-  HttpResponse TokenizerConfig() const;
   std::string ModelCardJson(const std::string& id) const;
 
   const std::vector<std::string> api_keys_;
-  const std::string tokenizer_config_json_;
+  const std::string tokenizer_config_;  // the answer of /tokenizer_info
   const int64_t created_s_;
   RequestRules rules_;
   Generator& generator_;

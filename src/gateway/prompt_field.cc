@@ -75,6 +75,18 @@ MaybeError FlattenContent(const std::string& where, Json* message) {
   return std::nullopt;
 }
 
+// Those of `fields` that `object` has must be strings, or null.
+MaybeError CheckStrings(const std::string& where, const Json& object,
+                        std::initializer_list<const char*> fields) {
+  for (const char* field : fields) {
+    const auto it = object.find(field);
+    if (it == object.end() || it->is_string() || it->is_null()) continue;
+    return InvalidValue("messages",
+                        StrCat(where, ".", field, " must be a string, not ", it->type_name()));
+  }
+  return std::nullopt;
+}
+
 MaybeError ParseToolCalls(const std::string& where, Json* message) {
   auto calls = message->find("tool_calls");
   if (calls == message->end()) return std::nullopt;
@@ -82,6 +94,7 @@ MaybeError ParseToolCalls(const std::string& where, Json* message) {
   for (size_t i = 0; i < calls->size(); ++i) {
     Json& call = (*calls)[i];
     const std::string name = StrCat(where, ".tool_calls[", i, "]");
+    LYNX_RETURN_IF_REFUSED(CheckStrings(name, call, {"id", "type"}));
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
         !call["function"].contains("name") || !call["function"]["name"].is_string()) {
       return InvalidValue("messages", name + ".function.name must be a string");
@@ -113,6 +126,8 @@ MaybeError ParseMessage(const std::string& where, Json* message) {
     return InvalidValue("messages",
                         where + ".role must be system, developer, user, assistant or tool");
   }
+  LYNX_RETURN_IF_REFUSED(CheckStrings(
+      where, *message, {"name", "tool_call_id", "refusal", "reasoning", "reasoning_content"}));
   LYNX_RETURN_IF_REFUSED(ParseToolCalls(where, message));
   for (const auto& [from, to] :
        {std::pair("reasoning", "reasoning_content"), std::pair("reasoning_content", "reasoning")}) {
@@ -132,7 +147,13 @@ MaybeError ParsePrompt(const Json& prompt, const RequestRules& rules,
     return InvalidValue("prompt", StrCat("at most ", rules.limits.max_num_prompts,
                                          " prompts in one request, got ", prompt.size()));
   }
-  for (const Json& one : prompt) LYNX_RETURN_IF_REFUSED(ParseOnePrompt(one, rules, out));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i].type() != prompt[0].type()) {
+      return InvalidValue("prompt", StrCat("prompt[", i, "] is ", prompt[i].type_name(),
+                                           ", but prompt[0] is ", prompt[0].type_name()));
+    }
+    LYNX_RETURN_IF_REFUSED(ParseOnePrompt(prompt[i], rules, out));
+  }
   return std::nullopt;
 }
 

@@ -6,7 +6,7 @@
 
 namespace lynx {
 
-// A string, a list of strings, a list of ids or a list of lists of ids; nothing empty.
+// A string, a list of strings, a list of ids or a list of lists of ids; nothing empty or mixed.
 MaybeError ParsePrompt(const Json& prompt, const RequestRules& rules,
                        std::vector<OpenAiRequest::Prompt>* out);
 

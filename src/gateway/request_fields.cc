@@ -18,6 +18,7 @@ constexpr unsigned X = kChatApi;
 constexpr unsigned B = kCompletionsApi | kChatApi;
 constexpr unsigned TT = kTokenizeTextApi;
 constexpr unsigned TC = kTokenizeChatApi;
+constexpr unsigned D = kDetokenizeApi;
 constexpr double kMaxInt = std::numeric_limits<int>::max();
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 constexpr double kMinPositive = std::numeric_limits<float>::min();
@@ -254,7 +255,7 @@ MaybeError ApplyResponseFormat(Value v, Target) {
 constexpr auto kIgnore = [](Value, Target) -> MaybeError { return std::nullopt; };
 
 const RequestField kFields[] = {
-    {"model", B | TT | TC, FieldType::kString, 0, 0, ApplyModel},
+    {"model", B | TT | TC | D, FieldType::kString, 0, 0, ApplyModel},
     {"request_id", B, FieldType::kString, 0, 0, ApplyRequestId},
     {"session_id", B, FieldType::kString, 0, 0, kIgnore},
     {"stream", B, FieldType::kBool, 0, 0, SET(stream, v.boolean)},
@@ -267,6 +268,11 @@ const RequestField kFields[] = {
      [](Value v, Target t) -> MaybeError {
        t.request.prompts.push_back({.text = v.json.get<std::string>(), .ids = {}});
        return std::nullopt;
+     }},
+    {"tokens", D, FieldType::kList, 0, 0,
+     [](Value v, Target t) {
+       return ParseTokenIds("tokens", v.json, t.rules.vocab_size,
+                            &t.request.prompts.emplace_back().ids);
      }},
     {"messages", X | TC, FieldType::kList, 0, 0,
      [](Value v, Target t) { return ParseMessages(v.json, t.rules.limits, &t.request); }},
@@ -435,17 +441,16 @@ bool HasType(FieldType type, const Json& json) {
   return false;
 }
 
+// Names the bound that was missed.
 MaybeError CheckBounds(const RequestField& field, double value, const Json& json) {
   if (value >= field.min && value <= field.max) return std::nullopt;
-  std::string range;
-  if (field.min == kMinPositive) {
-    range = field.max == kMaxFloat ? "greater than 0"
-                                   : StrCat("greater than 0 and at most ", field.max);
-  } else if (value < field.min && field.max >= kMaxInt) {
-    range = StrCat("at least ", field.min);
-  } else {
-    range = StrCat("in ", field.min, "..", field.max);
-  }
+  auto number = [&](double bound) {
+    return field.type == FieldType::kInt ? std::to_string(static_cast<int64_t>(bound))
+                                         : StrCat(bound);
+  };
+  std::string range = StrCat(value < field.min ? "at least " : "at most ",
+                             number(value < field.min ? field.min : field.max));
+  if (field.min == kMinPositive && value <= 0) range = "greater than 0";
   return InvalidValue(field.name, StrCat(field.name, " must be ", range, ", got ", json.dump()));
 }
 
@@ -468,14 +473,15 @@ MaybeError ApplyField(const RequestField& field, const Json& body, FieldTarget& 
     LYNX_RETURN_IF_REFUSED(CheckBounds(field, static_cast<double>(value.integer), json));
   }
   if (field.type == FieldType::kFloat) {
-    value.number = static_cast<float>(json.get<double>());
-    LYNX_RETURN_IF_REFUSED(CheckBounds(field, value.number, json));
+    const double number = json.get<double>();
+    LYNX_RETURN_IF_REFUSED(CheckBounds(field, number, json));
+    value.number = static_cast<float>(number);
   }
   return field.apply(value, target);
 }
 
 MaybeError RefuseUnsupported(Api api, const Json& body) {
-  if (api == kTokenizeTextApi || api == kTokenizeChatApi) return std::nullopt;
+  if ((api & (kCompletionsApi | kChatApi)) == 0) return std::nullopt;
   for (const UnsupportedField& field : kUnsupported) {
     const auto it = body.find(field.name);
     if (it == body.end() || it->is_null() || *it == Json::array()) continue;
@@ -490,7 +496,7 @@ MaybeError ParseTokenIds(std::string_view param, const Json& list, int vocab_siz
   out->reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
     int64_t id = 0;
-    if (!ReadInteger(list[i], &id)) {
+    if (!list[i].is_number_integer() || !ReadInteger(list[i], &id)) {
       return InvalidValue(param,
                           StrCat(param, "[", i, "] must be a token id, not ", list[i].type_name()));
     }

@@ -5,6 +5,7 @@
 // seed, the text goes on exactly as it would have.
 #include "rpc/cluster_client.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -23,6 +24,8 @@ namespace lynx {
 namespace {
 
 using Sink = std::function<void(EngineOutput)>;
+
+constexpr std::chrono::seconds kStopTimeout{2};
 
 // One Generate call to one daemon. Reports each output, then the end of the call.
 class Call final : public grpc::ClientReadReactor<v1::GenerateReply> {
@@ -129,15 +132,30 @@ class ClusterClientImpl final : public ClusterClient {
       auto call = std::make_shared<Call>(
           [self](EngineOutput output) { self->OnOutput(std::move(output)); },
           [self, index = *index](absl::Status status) { self->OnEnd(index, std::move(status)); });
+      bool is_over;
       {
         std::lock_guard lock(mutex_);
-        if (cancelled_) {
-          client_.Release(*index);
-          return;
-        }
-        call_ = call;
+        is_over = cancelled_ || stopped_;
+        if (!is_over) call_ = call;
+        call_index_ = *index;
+      }
+      if (is_over) {
+        client_.Release(*index);
+        Fail(absl::CancelledError("stopped by the caller"));
+        return;
       }
       call->Start(*client_.stubs_[*index], ToProto(request_));
+    }
+
+    void Stop() {
+      size_t index;
+      {
+        std::lock_guard lock(mutex_);
+        stopped_ = true;
+        if (!call_) return;
+        index = call_index_;
+      }
+      client_.SendStop(index, request_.id);
     }
 
     void Cancel() {
@@ -150,6 +168,10 @@ class ClusterClientImpl final : public ClusterClient {
     bool cancelled() {
       std::lock_guard lock(mutex_);
       return cancelled_;
+    }
+    bool stopped() {
+      std::lock_guard lock(mutex_);
+      return stopped_;
     }
 
     void OnOutput(EngineOutput output) {
@@ -185,7 +207,7 @@ class ClusterClientImpl final : public ClusterClient {
       spdlog::warn("request {}: decode daemon {}: {}", request_.id, address,
                    std::string(status.message()));
       last_failure_ = absl::StrCat("decode daemon ", address, ": ", status.message());
-      if (!absl::IsUnavailable(status)) {
+      if (!absl::IsUnavailable(status) || stopped()) {
         Fail(status);
       } else if (num_retries_++ < client_.options_.max_retries) {
         Try();
@@ -212,13 +234,16 @@ class ClusterClientImpl final : public ClusterClient {
     bool finished_ = false;
     std::mutex mutex_;
     bool cancelled_ = false;
+    bool stopped_ = false;  // no other daemon goes on with it
     std::shared_ptr<Call> call_;
+    size_t call_index_ = 0;  // its daemon
   };
 
   class Handle final : public Generation {
    public:
     explicit Handle(std::shared_ptr<Task> task) : task_(std::move(task)) {}
     ~Handle() override { task_->Cancel(); }
+    void Stop() override { task_->Stop(); }
 
    private:
     std::shared_ptr<Task> task_;
@@ -241,6 +266,25 @@ class ClusterClientImpl final : public ClusterClient {
       next_ = *best + 1;
     }
     return best;
+  }
+
+  // Best effort: without it the request ends by itself, or with its handle.
+  void SendStop(size_t index, const std::string& id) {
+    struct StopCall {
+      grpc::ClientContext context;
+      v1::StopRequest request;
+      v1::StopReply reply;
+    };
+    auto call = std::make_shared<StopCall>();
+    call->request.set_id(id);
+    call->context.set_deadline(std::chrono::system_clock::now() + kStopTimeout);
+    {
+      std::lock_guard lock(mutex_);
+      ++open_[index];
+      ++num_calls_;
+    }
+    stubs_[index]->async()->Stop(&call->context, &call->request, &call->reply,
+                                 [this, call, index](const grpc::Status&) { Release(index); });
   }
 
   void Release(size_t index) {

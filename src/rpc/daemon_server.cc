@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -59,7 +60,8 @@ class DaemonService final : public v1::Daemon::CallbackService {
 // does the call finish. gRPC may report the end while that sink call still holds the mutex.
 class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateReply> {
  public:
-  GenerateCall(Engine& engine, const Request& request) : engine_(engine), id_(request.id) {
+  GenerateCall(Engine& engine, const Request& request, std::function<void()> on_done)
+      : engine_(engine), id_(request.id), on_done_(std::move(on_done)) {
     engine_.Submit(request, [this](EngineOutput output) { Push(output); });
   }
 
@@ -72,6 +74,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateReply> {
   void OnCancel() override { engine_.Cancel(id_); }
   void OnDone() override {
     { std::lock_guard wait_for_push(mutex_); }
+    on_done_();
     delete this;
   }
 
@@ -95,6 +98,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateReply> {
 
   Engine& engine_;
   const std::string id_;
+  const std::function<void()> on_done_;
   std::mutex mutex_;
   std::deque<v1::GenerateReply> queue_;  // front is being written
   bool finished_ = false;
@@ -122,12 +126,34 @@ class DecodeService final : public v1::Decode::CallbackService {
     request->arrival_ns = MonotonicNs();
     // Clients choose ids; the engine's must differ among its running requests.
     absl::StrAppend(&request->id, "/", ++num_calls_);
-    return new GenerateCall(*engine, *request);
+    std::lock_guard lock(mutex_);
+    const auto entry = engine_ids_.emplace(message->id(), request->id);
+    return new GenerateCall(*engine, *request, [this, entry] {
+      std::lock_guard lock(mutex_);
+      engine_ids_.erase(entry);
+    });
+  }
+
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
+                                 const v1::StopRequest* request, v1::StopReply*) override {
+    std::vector<std::string> ids;
+    {
+      std::lock_guard lock(mutex_);
+      const auto [begin, end] = engine_ids_.equal_range(request->id());
+      for (auto it = begin; it != end; ++it) ids.push_back(it->second);
+    }
+    Engine* engine = backing_.engine;
+    for (std::string& id : ids) engine->Cancel(std::move(id));
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
   }
 
  private:
   const Backing& backing_;
   std::atomic<uint64_t> num_calls_ = 0;
+  std::mutex mutex_;
+  std::multimap<std::string, std::string> engine_ids_;  // of running calls, by the client's id
 };
 
 // One Prefill call. The engine may call the sink after the call has ended (the transfer outlives

@@ -85,6 +85,10 @@ class FakeGenerator final : public Generator {
     }
     sink(std::move(output));
   }
+  bool WaitForStop(size_t index) {
+    std::unique_lock lock(mutex_);
+    return Wait(lock, [&] { return calls_.size() > index && calls_[index].is_stopped; });
+  }
   // True when the call was cancelled, or has been dropped after its end.
   bool WaitForDrop(size_t index) {
     std::unique_lock lock(mutex_);
@@ -99,20 +103,24 @@ class FakeGenerator final : public Generator {
   struct Call {
     Request request;
     std::function<void(EngineOutput)> sink;
+    bool is_stopped = false;
     bool is_dropped = false;
   };
   class FakeGeneration final : public Generation {
    public:
     FakeGeneration(FakeGenerator* owner, size_t index) : owner_(owner), index_(index) {}
-    ~FakeGeneration() override {
+    ~FakeGeneration() override { Set(&Call::is_dropped); }
+    void Stop() override { Set(&Call::is_stopped); }
+
+   private:
+    void Set(bool Call::*flag) {
       {
         std::lock_guard lock(owner_->mutex_);
-        owner_->calls_[index_].is_dropped = true;
+        owner_->calls_[index_].*flag = true;
       }
       owner_->changed_.notify_all();
     }
 
-   private:
     FakeGenerator* const owner_;
     const size_t index_;
   };

@@ -23,11 +23,11 @@ class GenerationSessionTest : public testing::Test {
     Json json;
     OpenAiRequest request;
     MaybeError error = ParseBody(body, rules.limits, &json);
-    if (!error) error = ParseOpenAiRequest(kCompletionsApi, json, rules, &request);
+    if (!error) error = ParseOpenAiRequest(api_, json, rules, &request);
     GenerationPlan plan;
     if (!error) {
-      error = PlanGeneration(std::move(request), MakeTextModel(TinyTokenizer(), nullptr), rules,
-                             "abc", &plan);
+      error = PlanGeneration(std::move(request), MakeTextModel(TinyTokenizer(), template_.get()),
+                             rules, "abc", &plan);
     }
     EXPECT_FALSE(error) << error->message;
     plan.created_s = 1;
@@ -40,7 +40,8 @@ class GenerationSessionTest : public testing::Test {
                                                SessionContext{.generator = generator_,
                                                               .tokenizer = TinyTokenizer(),
                                                               .metrics = *metrics_,
-                                                              .max_model_len = kMaxModelLen},
+                                                              .max_model_len = kMaxModelLen,
+                                                              .settle_timeout = settle_timeout_},
                                                [this] { ++num_wakeups_; });
   }
 
@@ -51,6 +52,10 @@ class GenerationSessionTest : public testing::Test {
     return Json::parse(step.response->body);
   }
 
+  Api api_ = kCompletionsApi;
+  std::unique_ptr<ChatTemplate> template_ =
+      *ChatTemplate::Create("{{ messages[0].content }}", nullptr, nullptr);
+  std::chrono::nanoseconds settle_timeout_ = std::chrono::hours(1);
   FakeGenerator generator_;
   std::unique_ptr<GatewayMetrics> metrics_ = GatewayMetrics::Create("tiny", kMaxModelLen, false);
   int num_wakeups_ = 0;
@@ -189,14 +194,95 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
     output.timeline.num_drafted = 4;
     output.timeline.num_accepted = 3;
     output.timeline.stage_bytes = {10, 20};
+    output.timeline.token_ns = {1'005'000'000, 1'009'000'000, 1'010'000'000};
     return std::vector{output};
   });
   const Json usage = Whole(R"({"prompt":"ab","lynx":{"timeline":true}})")["usage"];
   EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 1);
   EXPECT_EQ(usage["lynx"]["events_ms"], (Json{{"first_token", 5.0}}));
   EXPECT_EQ(usage["lynx"]["drafted"], 4);
+  EXPECT_EQ(usage["lynx"]["ttst_ms"], 9.0);
+  EXPECT_EQ(usage["lynx"]["tpot_ms"], 2.5);
+  EXPECT_EQ(usage["lynx"]["longest_stall_ms"], 4.0);
+  EXPECT_EQ(usage["lynx"]["acceptance_rate"], 0.75);
+  EXPECT_FALSE(usage["lynx"].contains("transfer_ms"));  // there was none
   EXPECT_EQ(usage["lynx"]["stage_bytes"], (Json{{"anchor", 10}, {"residual", 20}, {"exact", 0}}));
   EXPECT_GE(usage["lynx"]["ttft_ms"], 0.0);
+}
+
+// The last output of an engine that was asked to stop.
+EngineOutput Stopped() {
+  EngineOutput output = Finish(FinishReason::kAbort, ByteIds("late"));
+  output.timeline.Mark(Event::kArrived, 1'000'000'000);
+  output.timeline.Mark(Event::kFinished, 1'007'000'000);
+  output.timeline.num_drafted = 4;
+  output.timeline.num_accepted = 3;
+  return output;
+}
+
+TEST_F(GenerationSessionTest, AStopStringKeepsTheTimeline) {
+  auto session = Start(R"({"prompt":"a","stop":"x","stream":true,"lynx":{"timeline":true}})");
+  EXPECT_FALSE(session->wait_until_ns());
+  generator_.Send(0, Tokens(ByteIds("yx")));
+  GenerationSession::Step step = session->Advance();
+  EXPECT_FALSE(step.done);
+  EXPECT_TRUE(session->wait_until_ns());
+  EXPECT_NE(step.sse.find("\"finish_reason\":\"stop\""), std::string::npos);  // at once
+  EXPECT_TRUE(generator_.WaitForStop(0));
+  generator_.Send(0, Tokens(ByteIds("z")));  // was on its way
+  EXPECT_TRUE(session->Advance().sse.empty());
+  generator_.Send(0, Stopped());
+  step = session->Advance();
+  EXPECT_TRUE(step.done);
+  const Json usage = Json::parse(step.sse.substr(6, step.sse.find('\n') - 6))["usage"];
+  EXPECT_EQ(usage["lynx"]["events_ms"], (Json{{"finished", 7.0}}));
+  EXPECT_EQ(usage["lynx"]["drafted"], 4);
+  EXPECT_EQ(usage["lynx"]["accepted"], 3);
+  EXPECT_EQ(usage["completion_tokens"], 2);
+  EXPECT_TRUE(generator_.WaitForDrop(0));
+}
+
+TEST_F(GenerationSessionTest, AStoppedEngineMayFailOrBeLate) {
+  const std::string body = R"({"prompt":"a","n":2,"stop":"x","lynx":{"timeline":true}})";
+  auto session = Start(body);
+  generator_.Send(0, Tokens(ByteIds("yx")));
+  EXPECT_FALSE(session->Advance().done);
+  EXPECT_FALSE(session->wait_until_ns());  // the other choice still runs
+  generator_.Send(0, Failure(absl::UnavailableError("lost")));
+  generator_.Send(1, Finish(FinishReason::kLength, ByteIds("z")));
+  GenerationSession::Step step = session->Advance();
+  ASSERT_TRUE(step.done && step.response);
+  EXPECT_EQ(step.response->status, 200);
+
+  settle_timeout_ = std::chrono::nanoseconds(0);
+  session = Start(body);
+  generator_.Send(2, Tokens(ByteIds("yx")));
+  generator_.Send(3, Tokens(ByteIds("yx")));
+  step = session->Advance();
+  ASSERT_TRUE(step.done && step.response);
+  EXPECT_EQ(step.response->status, 200);
+}
+
+TEST_F(GenerationSessionTest, ContinuousUsageIsInEveryChunk) {
+  for (const Api api : {kCompletionsApi, kChatApi}) {
+    api_ = api;
+    generator_.set_script([](const Request&) {
+      return std::vector{Tokens(ByteIds("ab")), Finish(FinishReason::kStop, {2})};
+    });
+    auto session = Start(StrCat(
+        "{", api == kChatApi ? R"("messages":[{"role":"user","content":"a"}])" : R"("prompt":"a")",
+        R"(,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}})"));
+    std::vector<int> counts;
+    std::istringstream lines(session->Advance().sse);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("data: {")) continue;
+      const Json usage = Json::parse(line.substr(6))["usage"];
+      ASSERT_TRUE(usage.is_object()) << line;
+      counts.push_back(usage["completion_tokens"]);
+    }
+    // Role (chat), text, finish, usage.
+    EXPECT_EQ(counts, api == kChatApi ? (std::vector{0, 2, 3, 3}) : (std::vector{2, 3, 3}));
+  }
 }
 
 TEST_F(GenerationSessionTest, DraftsAreEventsWithoutChoices) {

@@ -221,7 +221,83 @@ TEST_F(HttpTest, TokenizeAndDetokenize) {
   EXPECT_EQ(answer["prompt"], "<user>a\n<assistant>");
   EXPECT_EQ(client->Post("/detokenize", R"({"tokens":[512]})").status, 400);
   EXPECT_EQ(ErrorOf(client->Post("/detokenize", R"({})"))["param"], "tokens");
+  EXPECT_EQ(client->Post("/detokenize", R"({"tokens":[]})").json()["prompt"], "");
+  EXPECT_EQ(client->Post("/detokenize", R"({"model":"tiny","tokens":[5]})").status, 200);
+  for (const char* path : {"/tokenize", "/detokenize", "/v1/tokenize", "/v1/detokenize"}) {
+    const ClientResponse unknown =
+        client->Post(path, R"({"model":"zz","prompt":"a","tokens":[1]})");
+    EXPECT_EQ(unknown.status, 404) << path;
+    EXPECT_EQ(ErrorOf(unknown)["code"], "model_not_found") << path;
+  }
   EXPECT_EQ(ErrorOf(client->Post("/tokenize", R"({"prompt":3})"))["param"], "prompt");
+}
+
+TEST_F(HttpTest, TokenizerInfoShowsTheTemplateInUse) {
+  Serve();
+  EXPECT_TRUE(Connect()->Get("/tokenizer_info").json()["chat_template"].is_null());
+  gateway_->Shutdown(ShutdownMode::kNow);
+  run_.wait();
+  options_.chat_template_source = kTemplate;
+  Serve();
+  json config = Connect()->Get("/tokenizer_info").json();
+  EXPECT_EQ(config["chat_template"], kTemplate);
+  EXPECT_TRUE(config.contains("eos_token") && config.contains("tokenizer_class"));
+  gateway_->Shutdown(ShutdownMode::kNow);
+  run_.wait();
+  options_.tokenizer_config_json = R"({"eos_token":"</s>","chat_template":"old"})";
+  Serve();
+  config = Connect()->Get("/tokenizer_info").json();
+  EXPECT_EQ(config, (json{{"eos_token", "</s>"}, {"chat_template", kTemplate}}));
+}
+
+TEST_F(HttpTest, BodiesWhoseEndOrCodingIsUnknownAreRefused) {
+  AnswerHello();
+  Serve();
+  const std::string body = R"({"prompt":"a"})";
+  const std::string smuggled = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
+  auto post = [&](const std::string& version, const std::string& headers) {
+    auto client = Connect();
+    client->Send("POST /v1/completions HTTP/" + version + "\r\nHost: x\r\n" +
+                 "Content-Type: application/json\r\n" + headers + "\r\n" + smuggled);
+    const ClientResponse response = client->Read();
+    EXPECT_EQ(response.headers.at("connection"), "close") << headers;
+    EXPECT_TRUE(client->AtEnd()) << headers;
+    return response.status;
+  };
+  EXPECT_EQ(post("1.1", "Transfer-Encoding: gzip\r\n"), 501);
+  EXPECT_EQ(post("1.1", "Transfer-Encoding: identity\r\n"), 501);
+  EXPECT_EQ(post("1.1", "Transfer-Encoding: gzip, chunked\r\n"), 501);
+  EXPECT_EQ(post("1.1", "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), 400);
+  EXPECT_EQ(post("1.1", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), 400);
+  EXPECT_EQ(post("1.0", "Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n"), 400);
+  EXPECT_EQ(post("1.1", "Content-Encoding: gzip\r\nContent-Length: 5\r\n"), 415);
+  EXPECT_EQ(post("1.1", "Content-Encoding: br\r\nTransfer-Encoding: chunked\r\n"), 415);
+  auto client = Connect();
+  client->SendPost("/v1/completions", body,
+                   "Content-Type: application/json\r\nContent-Encoding: identity\r\n");
+  EXPECT_EQ(client->Read().status, 200);
+  client->Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: Chunked\r\n\r\ne\r\n" +
+      body + "\r\n0\r\n\r\n");
+  EXPECT_EQ(client->Read().status, 200);
+}
+
+TEST_F(HttpTest, EmptyLinesBeforeARequestAreSkipped) {
+  AnswerHello();
+  Serve();
+  auto client = Connect();
+  client->Send("\r\n");
+  client->SendGet("/version");
+  EXPECT_EQ(client->Read().status, 200);
+  client->SendPost("/v1/completions", R"({"prompt":"a"})");
+  client->Send("\r\n\r\n");  // as old clients do after a body
+  client->SendGet("/version");
+  EXPECT_EQ(client->Read().status, 200);
+  EXPECT_EQ(client->Read().status, 200);
+  client->Send("\r");
+  client->Send("\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(client->Read().status, 200);
 }
 
 TEST_F(HttpTest, BodyLimits) {
@@ -333,6 +409,18 @@ TEST_F(HttpTest, EachEventIsForwardedAtOnce) {
   EXPECT_THAT(last, HasSubstr("decode0 has gone"));
   EXPECT_THAT(last, testing::EndsWith("data: [DONE]\n\n"));
   EXPECT_EQ(client->ReadChunk(), "");
+}
+
+TEST_F(HttpTest, AnEngineThatDoesNotStopDoesNotHoldTheAnswer) {
+  options_.limits.settle_timeout = milliseconds(50);
+  Serve();
+  auto client = Connect();
+  client->SendPost("/v1/completions", R"({"prompt":"a","stop":"x","lynx":{"timeline":true}})");
+  generator_.Send(0, Tokens(ByteIds("yx")));
+  const json answer = client->Read().json();
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"]["lynx"]["events_ms"], json::object());
+  EXPECT_TRUE(generator_.WaitForDrop(0));
 }
 
 TEST_F(HttpTest, TheStatusWaitsForTheFirstEvent) {

@@ -119,8 +119,17 @@ TEST(OpenAiRequest, RefusesWithTheFieldsName) {
       {C, R"("prompt":[])", "prompt"},
       {C, R"("prompt":[[]])", "prompt"},
       {C, R"("prompt":["a",""])", "prompt"},
-      {C, R"("prompt":["a",[1]])", nullptr},  // mixed lists are fine: each is a prompt
+      {C, R"("prompt":["a",[1]])", "prompt"},
+      {C, R"("prompt":[[1],"a"])", "prompt"},
+      {C, R"("prompt":["a",1])", "prompt"},
+      {C, R"("prompt":["a",null])", "prompt"},
+      {C, R"("prompt":[[1],2])", "prompt"},
       {C, R"("prompt":[1,"a"])", "prompt"},
+      {C, R"("prompt":[1,[2]])", "prompt"},
+      {C, R"("prompt":[1.0])", "prompt"},
+      {C, R"("prompt":[[1.0]])", "prompt"},
+      {C, R"("stop_token_ids":[1.0])", "stop_token_ids"},
+      {C, R"("allowed_token_ids":[1.0])", "allowed_token_ids"},
       {C, R"("prompt":[512])", "prompt"},
       {C, R"("prompt":[true])", "prompt"},
       {C, R"("prompt":{"a":1})", "prompt"},
@@ -135,6 +144,18 @@ TEST(OpenAiRequest, RefusesWithTheFieldsName) {
       {X, R"("messages":[{"role":"user","content":null}])", "messages"},
       {X, R"("messages":[{"role":"user","content":3}])", "messages"},
       {X, R"("messages":[{"role":"user","content":[{"type":"text"}]}])", "messages"},
+      {X, R"("messages":[{"role":3,"content":"a"}])", "messages"},
+      {X, R"("messages":[{"role":"function","content":"a"}])", "messages"},
+      {X, R"("messages":[{"role":"user","content":"a","name":5}])", "messages"},
+      {X, R"("messages":[{"role":"tool","content":"a","tool_call_id":5}])", "messages"},
+      {X, R"("messages":[{"role":"assistant","content":"a","refusal":[]}])", "messages"},
+      {X, R"("messages":[{"role":"assistant","content":"a","reasoning":{}}])", "messages"},
+      {X, R"("messages":[{"role":"assistant","content":"a","reasoning_content":1}])", "messages"},
+      {X, R"("messages":[{"role":"assistant","content":"a","tool_calls":{}}])", "messages"},
+      {X, R"("messages":[{"role":"assistant","tool_calls":[{"id":1,"function":{"name":"f"}}]}])",
+       "messages"},
+      {X, R"("messages":[{"role":"assistant","tool_calls":[{"type":1,"function":{"name":"f"}}]}])",
+       "messages"},
       {X, R"("messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}])",
        "messages", "unsupported_parameter"},
       {X, R"("tools":[])", "tools"},
@@ -160,15 +181,32 @@ TEST(OpenAiRequest, RefusesWithTheFieldsName) {
   for (const Refusal& c : cases) {
     OpenAiRequest request;
     const MaybeError error = Parse(c.api, With(c.api, c.extra), &request);
-    if (c.param == nullptr) {
-      EXPECT_FALSE(error) << c.extra;
-      continue;
-    }
     ASSERT_TRUE(error) << c.extra;
     EXPECT_EQ(error->param, c.param) << c.extra;
     EXPECT_EQ(error->code, c.code) << c.extra;
     EXPECT_EQ(error->status, c.status) << c.extra;
     EXPECT_FALSE(error->message.empty()) << c.extra;
+  }
+}
+
+TEST(OpenAiRequest, NamesTheBoundThatWasMissed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("repetition_penalty":1e300)",
+       "repetition_penalty must be at most 3.40282e+38, got 1e+300"},
+      {R"("repetition_penalty":-1)", "repetition_penalty must be greater than 0, got -1"},
+      {R"("repetition_penalty":1e-300)",
+       "repetition_penalty must be at least 1.17549e-38, got 1e-300"},
+      {R"("temperature":1e300)", "temperature must be at most 2, got 1e+300"},
+      {R"("temperature":-1e300)", "temperature must be at least 0, got -1e+300"},
+      {R"("top_p":1e300)", "top_p must be at most 1, got 1e+300"},
+      {R"("top_k":2147483648)", "top_k must be at most 2147483647, got 2147483648"},
+      {R"("n":0)", "n must be at least 1, got 0"},
+  };
+  for (const auto& [extra, message] : cases) {
+    OpenAiRequest request;
+    const MaybeError error = Parse(C, With(C, extra), &request);
+    ASSERT_TRUE(error) << extra;
+    EXPECT_EQ(error->message, message);
   }
 }
 

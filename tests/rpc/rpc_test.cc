@@ -2,6 +2,7 @@
 // Services and clients against each other over loopback, with a scripted engine behind them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -43,9 +44,11 @@ class ScriptedEngine final : public Engine {
     OutputSink sink;
     {
       std::lock_guard lock(mutex_);
+      const bool is_first = std::find(cancelled_.begin(), cancelled_.end(), id) == cancelled_.end();
       cancelled_.push_back(id);
-      sink = sinks_.back();
       changed_.notify_all();
+      if (!is_first || !answers_cancel_) return;
+      sink = sinks_.back();
     }
     EngineOutput output;
     output.finish_reason = FinishReason::kAbort;
@@ -90,6 +93,7 @@ class ScriptedEngine final : public Engine {
     return requests_.size();
   }
 
+  bool answers_cancel_ = true;
   std::vector<std::string> cancelled_;
   std::vector<AttemptId> cancelled_prefills_;
 
@@ -252,6 +256,41 @@ TEST(Generate, DestroyingTheHandleCancels) {
   EXPECT_TRUE(decode.engine.WaitUntil([&] { return !decode.engine.cancelled_.empty(); }));
   EXPECT_THAT(decode.engine.cancelled_, ElementsAre(decode.engine.request(0).id));
   EXPECT_TRUE(box.empty());
+}
+
+TEST(Generate, StoppingItBringsTheLastOutput) {
+  Daemon decode(ReadyInfo("decode0"));
+  const auto client = ClusterClient::Create({.decode_addresses = {decode.address}});
+  ASSERT_TRUE(Eventually([&] { return client->ready(); }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  decode.engine.Emit(0, Tokens({5}));
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(5));
+  generation->Stop();
+  EXPECT_EQ(box.Next().finish_reason, FinishReason::kAbort);
+  EXPECT_THAT(decode.engine.cancelled_, ElementsAre(decode.engine.request(0).id));
+}
+
+TEST(Generate, AStoppedRequestGoesOnNowhere) {
+  auto first = std::make_unique<Daemon>(ReadyInfo("decode0"));
+  Daemon second(ReadyInfo("decode1"));
+  const auto client = ClusterClient::Create({.decode_addresses = {first->address, second.address}});
+  ASSERT_TRUE(Eventually([&] {
+    const auto daemons = client->daemons();
+    return daemons[0].healthy && daemons[1].healthy;
+  }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  first->engine.answers_cancel_ = false;
+  first->engine.Emit(0, Tokens({5}));
+  EXPECT_THAT(IdsOf(box.Next()), ElementsAre(5));
+  generation->Stop();
+  EngineOutput draining = Tokens({}, FinishReason::kError);
+  draining.error = absl::UnavailableError("the engine is stopping");
+  first->engine.Emit(0, draining);
+  EXPECT_FALSE(box.Next().finished());  // what came with it
+  EXPECT_TRUE(absl::IsUnavailable(box.Next().error));
+  EXPECT_EQ(second.engine.num_requests(), 0u);
 }
 
 TEST(Generate, GoesOnElsewhereWithWhatWasEmitted) {

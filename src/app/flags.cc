@@ -5,6 +5,8 @@
 #include <fstream>
 #include <memory>
 
+#include "nlohmann/json.hpp"
+
 namespace lynx {
 namespace {
 
@@ -18,6 +20,22 @@ template <typename T>
 void SetBoth(ClusterConfig& config, T RoleConfig::*field, T value) {
   config.context.*field = value;
   config.generation.*field = value;
+}
+
+// Each value is an origin or, as vLLM has it, a JSON list of them.
+std::vector<std::string> OriginList(const std::vector<std::string>& values) {
+  std::vector<std::string> origins;
+  for (const std::string& value : values) {
+    const auto json = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_array()) {
+      origins.push_back(value);
+      continue;
+    }
+    for (const auto& item : json) {
+      origins.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+    }
+  }
+  return origins;
 }
 
 }  // namespace
@@ -64,6 +82,10 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
                        "Key that /v1 requests must bear (better: LYNX_API_KEY or --api-key-file)");
     Add<std::string>(command, "--api-key-file", "File with one API key per line",
                      [](Config& c, const std::string& v) { c.api_key_file = v; });
+    Add<std::vector<std::string>>(
+        command, "--allowed-origins",
+        "Web origins (or one JSON list of them) whose pages may use the API; *: all",
+        [](Config& c, const std::vector<std::string>& v) { c.allowed_origins = OriginList(v); });
   }
   if (groups.engine) {
     Add<std::string>(command, "--device", "cpu or cuda",

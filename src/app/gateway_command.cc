@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/gateway_command.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "core/log.h"
 #include "formats/model_files.h"
 #include "gateway/gateway.h"
+#include "lynx/kv_layout.h"
 #include "nlohmann/json.hpp"
 #include "rpc/cluster_client.h"
 #include "spdlog/spdlog.h"
@@ -51,36 +53,55 @@ absl::StatusOr<SamplingDefaults> ReadSamplingDefaults(const ClusterConfig& confi
   return defaults;
 }
 
-absl::StatusOr<std::unique_ptr<ChatTemplate>> MakeChatTemplate(const ClusterConfig& config,
-                                                               const Tokenizer& tokenizer) {
-  absl::StatusOr<std::string> source;
+// "" when there is none.
+absl::StatusOr<std::string> ReadTemplateSource(const ClusterConfig& config) {
   if (config.chat_template.empty()) {
-    source = ChatTemplate::FindSource(config.model);
-  } else {
-    std::ifstream in(config.chat_template);
-    if (!in) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("chat_template: ", config.chat_template, " cannot be read"));
-    }
-    std::stringstream text;
-    text << in.rdbuf();
-    source = text.str();
+    absl::StatusOr<std::string> source = ChatTemplate::FindSource(config.model);
+    if (absl::IsNotFound(source.status())) return "";
+    return source;
   }
-  if (absl::IsNotFound(source.status())) return std::unique_ptr<ChatTemplate>();
-  if (!source.ok()) return source.status();
+  std::ifstream in(config.chat_template);
+  if (!in) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chat_template: ", config.chat_template, " cannot be read"));
+  }
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> MakeChatTemplate(const std::string& source,
+                                                               const Tokenizer& tokenizer) {
+  if (source.empty()) return std::unique_ptr<ChatTemplate>();
   const std::string bos = tokenizer.bos_token();
   const std::string eos = tokenizer.eos_token();
-  return ChatTemplate::Create(*source, tokenizer.bos_id() < 0 ? nullptr : &bos,
+  return ChatTemplate::Create(source, tokenizer.bos_id() < 0 ? nullptr : &bos,
                               tokenizer.eos_id() < 0 ? nullptr : &eos);
 }
 
-ModelCard MakeCard(const ClusterConfig& config, const ModelConfig& model,
-                   const Tokenizer& tokenizer) {
+// The longest sequence that the model and the configured KV pool of every role take.
+absl::StatusOr<int> MaxModelLen(const ClusterConfig& config, const ModelConfig& model) {
+  const KvLayout layout{.num_layers = model.num_layers,
+                        .num_kv_heads = model.num_kv_heads,
+                        .head_dim = model.head_dim,
+                        .dtype = config.compute == "f32" ? KvDtype::kF32 : KvDtype::kBf16};
+  int longest = config.max_model_len == 0 ? model.max_model_len
+                                          : std::min(config.max_model_len, model.max_model_len);
+  std::vector<const RoleConfig*> roles = {&config.generation};
+  if (!config.colocated) roles.push_back(&config.context);
+  for (const RoleConfig* role : roles) {
+    if (role->kv_memory == 0) continue;  // the daemon chooses
+    LYNX_ASSIGN_OR_RETURN(const int blocks, NumKvBlocks(role->kv_memory, layout, longest));
+    longest = static_cast<int>(std::min<int64_t>(longest, int64_t{blocks} * kBlockSize));
+  }
+  return longest;
+}
+
+absl::StatusOr<ModelCard> MakeCard(const ClusterConfig& config, const ModelConfig& model,
+                                   const Tokenizer& tokenizer) {
   ModelCard card;
   card.name = DefaultModelName(config.model);
-  card.max_model_len = config.max_model_len == 0
-                           ? model.max_model_len
-                           : std::min(config.max_model_len, model.max_model_len);
+  LYNX_ASSIGN_OR_RETURN(card.max_model_len, MaxModelLen(config, model));
   card.vocab_size = model.vocab_size;
   card.eos_ids = model.eos_ids;
   if (card.eos_ids.empty() && tokenizer.eos_id() >= 0) card.eos_ids = {tokenizer.eos_id()};
@@ -98,19 +119,22 @@ absl::Status RunGateway(const ClusterConfig& config, const std::vector<std::stri
     model = files->config();
   }
   LYNX_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(config.model));
-  LYNX_ASSIGN_OR_RETURN(const auto chat_template, MakeChatTemplate(config, *tokenizer));
-  const ModelCard card = MakeCard(config, model, *tokenizer);
+  LYNX_ASSIGN_OR_RETURN(const std::string template_source, ReadTemplateSource(config));
+  LYNX_ASSIGN_OR_RETURN(const auto chat_template, MakeChatTemplate(template_source, *tokenizer));
+  LYNX_ASSIGN_OR_RETURN(const ModelCard card, MakeCard(config, model, *tokenizer));
 
   GatewayOptions options;
   options.host = config.hostname;
   options.port = config.port;
   options.served_model_names = config.served_model_name;
   options.api_keys = api_keys;
+  options.allowed_origins = config.allowed_origins;
   options.max_model_len = card.max_model_len;
   options.limits.max_logprobs = config.max_logprobs;
   options.limits.max_body_bytes = static_cast<uint64_t>(config.max_body_bytes);
   options.shutdown_timeout = std::chrono::seconds(config.shutdown_timeout_s);
   options.tokenizer_config_json = ReadBeside(config.model, "tokenizer_config.json");
+  options.chat_template_source = template_source;
   LYNX_ASSIGN_OR_RETURN(options.sampling_defaults, ReadSamplingDefaults(config));
 
   ClusterClientOptions cluster;

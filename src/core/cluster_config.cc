@@ -112,6 +112,24 @@ Key Strings(std::string name, std::vector<std::string>* out) {
           {}};
 }
 
+// What a browser sends as Origin, scheme://host[:port], or * for all.
+Key Origins(std::string name, std::vector<std::string>* out) {
+  Key key = Strings(std::move(name), out);
+  key.set = [read = key.set, out](const YAML::Node& node) -> std::string {
+    if (std::string why = read(node); !why.empty()) return why;
+    for (const std::string& origin : *out) {
+      const size_t host = origin.find("://");
+      const bool is_origin = host != 0 && host != std::string::npos && host + 3 < origin.size() &&
+                             origin.find_first_of("/ ,", host + 3) == std::string::npos;
+      if (!is_origin && origin != "*") {
+        return absl::StrCat("'", origin, "' is not an origin such as https://app.example, or *");
+      }
+    }
+    return "";
+  };
+  return key;
+}
+
 Key Section(std::string name, std::vector<Key> keys) {
   return {std::move(name), nullptr, nullptr, std::move(keys)};
 }
@@ -154,6 +172,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Value<std::string>("chat_template", &c->chat_template),
       Choice("generation_config", &c->generation_config, {"auto", "vllm"}),
       Value<std::string>("api_key_file", &c->api_key_file),
+      Origins("allowed_origins", &c->allowed_origins),
       Value<int>("shutdown_timeout_s", &c->shutdown_timeout_s, 0, 86400),
       Value<int>("max_logprobs", &c->max_logprobs, 0, 1000),
       Size("max_body_bytes", &c->max_body_bytes),

@@ -39,6 +39,7 @@ struct ClusterConfig {
   std::string chat_template;
   std::string generation_config = "auto";  // or "vllm": neutral defaults
   std::string api_key_file;
+  std::vector<std::string> allowed_origins;  // CORS: "https://app.example", or "*"
   int shutdown_timeout_s = 30;
   int max_logprobs = 20;
   int64_t max_body_bytes = 32 << 20;

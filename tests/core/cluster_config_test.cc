@@ -47,6 +47,12 @@ TEST(ClusterConfig, ErrorsNameFileLineKeyAndReason) {
   EXPECT_EQ(Error("kv: 4\n"), "c.yaml:1: kv: want a section of keys");
   EXPECT_EQ(Error("generation_servers: {max_num_seqs: -3}"),
             "c.yaml:1: generation_servers.max_num_seqs: -3 is not in 1..4096");
+  for (const char* origin :
+       {"app.example", "https://", "https://app.example/", "://a", "a b://c d"}) {
+    EXPECT_THAT(Error(absl::StrCat("allowed_origins: ['*', '", origin, "']\n")),
+                HasSubstr("c.yaml:1: allowed_origins: '"))
+        << origin;
+  }
   EXPECT_THAT(Error("schedule_style: context_first\n"), HasSubstr("has no meaning here"));
   EXPECT_THAT(Error("a: [1\n"), HasSubstr("c.yaml:"));
   EXPECT_THAT(Error("- 1\n"), HasSubstr("want a map"));
@@ -56,6 +62,7 @@ TEST(ClusterConfig, PrintsWhatItReads) {
   ClusterConfig config;
   config.model = "/m.gguf";
   config.served_model_name = {"a", "b/c"};
+  config.allowed_origins = {"https://app.example:8443", "*"};
   config.context.urls = {"h:1"};
   config.kv.codec = "paper";
   config.transceiver.max_inflight_bytes = 123456;
@@ -63,6 +70,7 @@ TEST(ClusterConfig, PrintsWhatItReads) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ToYaml(*read), ToYaml(config));
   EXPECT_THAT(read->served_model_name, ElementsAre("a", "b/c"));
+  EXPECT_THAT(read->allowed_origins, ElementsAre("https://app.example:8443", "*"));
 }
 
 TEST(ClusterConfig, PathsAreRelativeToTheFile) {

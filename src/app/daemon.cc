@@ -204,8 +204,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   }
   EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
   engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact";
-  LYNX_ASSIGN_OR_RETURN(daemon->engine,
-                        Engine::Create(engine, *daemon->model, *daemon->backend, std::move(peers)));
+  LYNX_ASSIGN_OR_RETURN(daemon->engine, Engine::Create(engine, *daemon->model, std::move(peers)));
   return absl::OkStatus();
 }
 

@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 #include "core/clock.h"
 #include "engine/engine_impl.h"
@@ -73,19 +74,27 @@ int MaxModelLen(const EngineOptions& o, const ModelConfig& config) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Model& model,
-                                                       Backend&, Peers peers) {
+                                                       Peers peers) {
   LYNX_RETURN_IF_ERROR(CheckOptions(options, peers));
-  LYNX_ASSIGN_OR_RETURN(auto kv_cache, KvCache::Create(model.kv_layout(), options.num_kv_blocks));
-  return std::make_unique<EngineImpl>(options, model, std::move(kv_cache), std::move(peers));
+  EngineMemory memory;
+  LYNX_ASSIGN_OR_RETURN(memory.kv_cache, KvCache::Create(model.kv_layout(), options.num_kv_blocks));
+  const size_t num_logits = size_t(options.max_num_batched_tokens) * model.config().vocab_size;
+  // Not initialized: pages that no step needs are never touched.
+  memory.logits.reset(new (std::nothrow) float[num_logits]);
+  if (memory.logits == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("engine: max_num_batched_tokens: ", options.max_num_batched_tokens,
+                     ": no memory for as many rows of ", model.config().vocab_size, " logits"));
+  }
+  return std::make_unique<EngineImpl>(options, model, std::move(memory), std::move(peers));
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options, Model& model,
-                       std::unique_ptr<KvCache> kv_cache, Peers peers)
+EngineImpl::EngineImpl(const EngineOptions& options, Model& model, EngineMemory memory, Peers peers)
     : options_(Completed(options)),
       model_(model),
       vocab_size_(model.config().vocab_size),
       max_model_len_(MaxModelLen(options, model.config())),
-      kv_cache_(std::move(kv_cache)),
+      kv_cache_(std::move(memory.kv_cache)),
       pool_(options.num_kv_blocks),
       prefix_cache_(pool_),
       pins_(pool_),
@@ -95,8 +104,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, Model& model,
       sampler_(vocab_size_),
       remote_(options.role == Role::kDecode ? peers.remote : nullptr),
       receiver_address_(std::move(peers.receiver_address)),
-      // Not initialized: pages that no step needs are never touched.
-      logits_(new float[size_t(options.max_num_batched_tokens) * vocab_size_]) {
+      logits_(std::move(memory.logits)) {
   const auto wake = [inbox = inbox_] { inbox->Wake(); };
   if (options_.role == Role::kPrefill) sender_ = peers.make_sender(kv_cache_->view(), wake);
   if (options_.role == Role::kDecode) receiver_ = peers.make_receiver(kv_cache_->view(), wake);

@@ -9,8 +9,8 @@
 #include "engine/remote_prefill.h"
 #include "handoff/kv_receiver.h"
 #include "handoff/kv_sender.h"
-#include "lynx/backend.h"
 #include "lynx/engine_stats.h"
+#include "lynx/kv_layout.h"
 #include "lynx/request.h"
 
 namespace lynx {
@@ -60,8 +60,9 @@ class Engine {
     RemotePrefill* remote = nullptr;
     std::string receiver_address;
   };
+  // kResourceExhausted when the KV pool or the logits of a step do not fit into memory.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, Model& model,
-                                                        Backend& backend, Peers peers);
+                                                        Peers peers);
   virtual ~Engine() = default;
 
   // Any thread. Refusals (queue full, too long, draining, an id that is in use) come through the

@@ -26,10 +26,15 @@
 
 namespace lynx {
 
+// What an engine holds in bulk.
+struct EngineMemory {
+  std::unique_ptr<KvCache> kv_cache;
+  std::unique_ptr<float[]> logits;  // [max_num_batched_tokens, vocab_size]
+};
+
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(const EngineOptions& options, Model& model, std::unique_ptr<KvCache> kv_cache,
-             Peers peers);
+  EngineImpl(const EngineOptions& options, Model& model, EngineMemory memory, Peers peers);
   ~EngineImpl() override;
 
   void Submit(Request request, OutputSink sink) override;
@@ -154,7 +159,7 @@ class EngineImpl final : public Engine {
   std::vector<Command> commands_;
   std::vector<RowRequest> row_requests_;
   StepBatch batch_;
-  std::unique_ptr<float[]> logits_;  // [max_num_batched_tokens, vocab_size]
+  const std::unique_ptr<float[]> logits_;  // [max_num_batched_tokens, vocab_size]
   std::function<void(int)> after_layer_;
 
   Stopping stopping_ = Stopping::kNo;

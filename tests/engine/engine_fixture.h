@@ -12,7 +12,6 @@
 #include "fake_model.h"
 #include "gtest/gtest.h"
 #include "in_process_prefill.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "scripted_link.h"
 
 namespace lynx {
@@ -101,10 +100,9 @@ class Clients {
 // One engine without a hand-off: the yardstick.
 class Colocated {
  public:
-  explicit Colocated(EngineOptions options = SmallOptions(), Model* model = nullptr)
-      : backend_(cpu::CpuBackend::Create({})) {
+  explicit Colocated(EngineOptions options = SmallOptions(), Model* model = nullptr) {
     options.role = Role::kColocated;
-    auto created = Engine::Create(options, model != nullptr ? *model : fake, *backend_, {});
+    auto created = Engine::Create(options, model != nullptr ? *model : fake, {});
     EXPECT_TRUE(created.ok()) << created.status();
     engine = std::move(*created);
   }
@@ -120,7 +118,6 @@ class Colocated {
   }
 
   FakeModel fake;
-  std::unique_ptr<cpu::CpuBackend> backend_;
   std::unique_ptr<Engine> engine;
   Clients clients;
 };
@@ -135,14 +132,13 @@ inline std::vector<TokenId> Alone(const Request& request) {
 // A prefill and a decode engine.
 class Pair {
  public:
-  explicit Pair(EngineOptions decode = SmallOptions(), EngineOptions prefill = SmallOptions())
-      : backend_(cpu::CpuBackend::Create({})) {
+  explicit Pair(EngineOptions decode = SmallOptions(), EngineOptions prefill = SmallOptions()) {
     prefill.role = Role::kPrefill;
     Engine::Peers sending;
     sending.make_sender = [this](KvPoolView pool, std::function<void()>) {
       return link.MakeSender(pool);
     };
-    auto p = Engine::Create(prefill, prefill_model, *backend_, std::move(sending));
+    auto p = Engine::Create(prefill, prefill_model, std::move(sending));
     EXPECT_TRUE(p.ok()) << p.status();
     this->prefill = std::move(*p);
     remote.set_engine(this->prefill.get());
@@ -155,7 +151,7 @@ class Pair {
     };
     receiving.remote = &remote;
     receiving.receiver_address = "decode";
-    auto d = Engine::Create(decode, decode_model, *backend_, std::move(receiving));
+    auto d = Engine::Create(decode, decode_model, std::move(receiving));
     EXPECT_TRUE(d.ok()) << d.status();
     this->decode = std::move(*d);
   }
@@ -196,7 +192,6 @@ class Pair {
 
   ScriptedLink link;
   FakeModel prefill_model, decode_model;
-  std::unique_ptr<cpu::CpuBackend> backend_;
   int64_t clock_ns = 1;
   InProcessPrefill remote{nullptr};
   Clients clients;

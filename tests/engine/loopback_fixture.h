@@ -12,6 +12,7 @@
 
 #include "engine_fixture.h"
 #include "handoff/wire.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "lynx/transport.h"
 #include "transport/faulty_transport.h"
 
@@ -78,7 +79,7 @@ class LoopbackPair {
     sender.make_sender = [&](KvPoolView pool, std::function<void()> wake) {
       return KvSender::Create({}, *codec_, plan, pool, *sending_, Waker(wake));
     };
-    auto p = Engine::Create(prefill_options, *prefill_side.model, *prefill_side.backend, sender);
+    auto p = Engine::Create(prefill_options, *prefill_side.model, sender);
     EXPECT_TRUE(p.ok()) << p.status();
     prefill = std::move(*p);
     remote.set_engine(prefill.get());
@@ -92,7 +93,7 @@ class LoopbackPair {
     };
     receiver.remote = &remote;
     receiver.receiver_address = receiving_->address();
-    auto d = Engine::Create(decode_options, *decode_side.model, *decode_side.backend, receiver);
+    auto d = Engine::Create(decode_options, *decode_side.model, receiver);
     EXPECT_TRUE(d.ok()) << d.status();
     decode = std::move(*d);
   }

@@ -5,8 +5,6 @@
 #include <fstream>
 #include <memory>
 
-#include "nlohmann/json.hpp"
-
 namespace lynx {
 namespace {
 
@@ -22,20 +20,14 @@ void SetBoth(ClusterConfig& config, T RoleConfig::*field, T value) {
   config.generation.*field = value;
 }
 
-// Each value is an origin or, as vLLM has it, a JSON list of them.
-std::vector<std::string> OriginList(const std::vector<std::string>& values) {
-  std::vector<std::string> origins;
-  for (const std::string& value : values) {
-    const auto json = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_array()) {
-      origins.push_back(value);
-      continue;
-    }
-    for (const auto& item : json) {
-      origins.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+// CLI11 takes "[a,b]" for a list but leaves the quotes of JSON in its items.
+std::vector<std::string> WithoutQuotes(std::vector<std::string> values) {
+  for (std::string& value : values) {
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') {
+      value = value.substr(1, value.size() - 2);
     }
   }
-  return origins;
+  return values;
 }
 
 }  // namespace
@@ -85,7 +77,7 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
     Add<std::vector<std::string>>(
         command, "--allowed-origins",
         "Web origins (or one JSON list of them) whose pages may use the API; *: all",
-        [](Config& c, const std::vector<std::string>& v) { c.allowed_origins = OriginList(v); });
+        [](Config& c, const std::vector<std::string>& v) { c.allowed_origins = WithoutQuotes(v); });
   }
   if (groups.engine) {
     Add<std::string>(command, "--device", "cpu or cuda",

@@ -120,7 +120,7 @@ Key Origins(std::string name, std::vector<std::string>* out) {
     for (const std::string& origin : *out) {
       const size_t host = origin.find("://");
       const bool is_origin = host != 0 && host != std::string::npos && host + 3 < origin.size() &&
-                             origin.find_first_of("/ ,", host + 3) == std::string::npos;
+                             origin.find_first_of("/ ,\"'", host + 3) == std::string::npos;
       if (!is_origin && origin != "*") {
         return absl::StrCat("'", origin, "' is not an origin such as https://app.example, or *");
       }

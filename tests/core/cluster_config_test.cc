@@ -48,7 +48,7 @@ TEST(ClusterConfig, ErrorsNameFileLineKeyAndReason) {
   EXPECT_EQ(Error("generation_servers: {max_num_seqs: -3}"),
             "c.yaml:1: generation_servers.max_num_seqs: -3 is not in 1..4096");
   for (const char* origin :
-       {"app.example", "https://", "https://app.example/", "://a", "a b://c d"}) {
+       {"app.example", "https://", "https://app.example/", "https://a\"", "://a", "a b://c d"}) {
     EXPECT_THAT(Error(absl::StrCat("allowed_origins: ['*', '", origin, "']\n")),
                 HasSubstr("c.yaml:1: allowed_origins: '"))
         << origin;

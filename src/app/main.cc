@@ -63,20 +63,28 @@ void PrintConfig(const ClusterConfig& config) {
   std::fflush(stdout);
 }
 
-// Resolves the configuration and runs the command with it, or only checks it.
+absl::StatusOr<ClusterConfig> CheckedForRole(ClusterConfig config) {
+  LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
+  return config;
+}
+
+// Resolves, completes and checks the configuration, and runs the command with it unless only the
+// check was asked for.
 template <typename F>
-int WithConfig(const char* command, const ConfigFlags& flags, F&& run) {
-  const auto config = flags.Resolve();
+int WithConfig(const char* command, const ConfigFlags& flags,
+               absl::StatusOr<ClusterConfig> (*complete)(ClusterConfig), bool print, F&& run) {
+  auto config = flags.Resolve();
+  if (config.ok()) config = complete(*std::move(config));
   if (!config.ok()) return Finish(command, config.status());
   if (flags.check_config) {
     std::printf("%s", ToYaml(*config).c_str());
     return 0;
   }
+  if (print) PrintConfig(*config);
   return Finish(command, run(*config));
 }
 
 absl::Status RunRole(ClusterConfig config, bool prefill, int index, const std::string& listen) {
-  LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
   const RoleConfig& role = prefill ? config.context : config.generation;
   if (index < 0 || index >= role.num_instances) {
     return absl::InvalidArgumentError(
@@ -147,7 +155,8 @@ int Main(int argc, char** argv) {
   BenchEngineOptions engine_options;
   CLI::App* bench_engine = bench->add_subcommand("engine", "Prefill and decode speed of a model");
   bench_engine->add_option("--model", engine_options.config.model, "Model")->required();
-  bench_engine->add_option("--threads", engine_options.threads, "0: all cores");
+  bench_engine->add_option("--threads", engine_options.threads, "0: all cores")
+      ->check(CLI::Range(0, 1024));
   bench_engine->add_option("--prefill", engine_options.prefill, "Prompt lengths")->delimiter(',');
   bench_engine->add_option("--depth", engine_options.depth, "Context lengths")->delimiter(',');
   bench_engine->add_option("--batch", engine_options.batch, "Sequences at once")->delimiter(',');
@@ -181,25 +190,23 @@ int Main(int argc, char** argv) {
   }
 
   if (serve->parsed()) {
-    return WithConfig("serve", serve_flags, [&](const ClusterConfig& config) -> absl::Status {
-      LYNX_ASSIGN_OR_RETURN(const auto keys, serve_flags.ApiKeys(config));
-      PrintConfig(config);
-      return RunServe(config, keys);
-    });
+    return WithConfig("serve", serve_flags, CompleteForServe, /*print=*/true,
+                      [&](const ClusterConfig& config) -> absl::Status {
+                        LYNX_ASSIGN_OR_RETURN(const auto keys, serve_flags.ApiKeys(config));
+                        return RunServe(config, keys);
+                      });
   }
   if (gateway->parsed()) {
-    return WithConfig("gateway", gateway_flags, [&](const ClusterConfig& config) -> absl::Status {
-      LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
-      LYNX_ASSIGN_OR_RETURN(const auto keys, gateway_flags.ApiKeys(config));
-      if (!supervised) PrintConfig(config);
-      return RunGateway(config, keys);
-    });
+    return WithConfig("gateway", gateway_flags, CheckedForRole, !supervised,
+                      [&](const ClusterConfig& config) -> absl::Status {
+                        LYNX_ASSIGN_OR_RETURN(const auto keys, gateway_flags.ApiKeys(config));
+                        return RunGateway(config, keys);
+                      });
   }
   if (prefill->parsed() || decode->parsed()) {
     const bool is_prefill = prefill->parsed();
     return WithConfig(is_prefill ? "prefill" : "decode", is_prefill ? prefill_flags : decode_flags,
-                      [&](const ClusterConfig& config) {
-                        if (!supervised) PrintConfig(config);
+                      CheckedForRole, !supervised, [&](const ClusterConfig& config) {
                         return RunRole(config, is_prefill, index, listen);
                       });
   }

@@ -282,15 +282,12 @@ class Supervisor {
 
 }  // namespace
 
-absl::Status RunServe(ClusterConfig config, const std::vector<std::string>& api_keys) {
-  LYNX_RETURN_IF_ERROR(InitLog("serve", config.log_level));
+absl::StatusOr<ClusterConfig> CompleteForServe(ClusterConfig config) {
   if (config.model.empty()) {
     return absl::InvalidArgumentError("model: missing; give --model PATH or a --config FILE");
   }
   std::error_code ignored;
   config.model = std::filesystem::absolute(config.model, ignored).string();
-  LYNX_RETURN_IF_ERROR(CheckModel(config.model));
-  Say(absl::StrCat("model: ", config.model));
   if (config.port == 0) {
     LYNX_ASSIGN_OR_RETURN(config.port, FindFreePort());
   }
@@ -298,6 +295,13 @@ absl::Status RunServe(ClusterConfig config, const std::vector<std::string>& api_
   LYNX_RETURN_IF_ERROR(FillUrls(&config.generation));
   FillThreads(&config);
   LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
+  return config;
+}
+
+absl::Status RunServe(ClusterConfig config, const std::vector<std::string>& api_keys) {
+  LYNX_RETURN_IF_ERROR(InitLog("serve", config.log_level));
+  LYNX_RETURN_IF_ERROR(CheckModel(config.model));
+  Say(absl::StrCat("model: ", config.model));
   LYNX_RETURN_IF_ERROR(CheckPortsAreFree(config));
 
   StopSignals signals;

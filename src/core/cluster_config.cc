@@ -307,7 +307,12 @@ void ResolvePath(const std::string& file, std::string* path) {
 absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const std::string& file) {
   YAML::Node root;
   try {
-    root = YAML::Load(yaml);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ":", documents[1].Mark().line + 1, ": a second document"));
+    }
+    if (!documents.empty()) root = documents[0];
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat(file, ":", e.mark.line + 1, ": ", e.msg));
   }
@@ -323,6 +328,10 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
 }
 
 absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a file"));
+  }
   std::ifstream in(path);
   if (!in) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
   std::stringstream text;

@@ -101,6 +101,14 @@ TEST(ClusterConfig, ShippedFilesAreValid) {
   }
 }
 
+TEST(ClusterConfig, ReadsOneDocumentOfARegularFile) {
+  EXPECT_EQ(Error("port: 1\n---\nport: 2\n"), "c.yaml:3: a second document");
+  for (const char* path : {"/nowhere.yaml", "/tmp", "/dev/zero"}) {
+    EXPECT_EQ(std::string(LoadClusterConfig(path).status().message()),
+              std::string(path) + ": is not a file");
+  }
+}
+
 TEST(ClusterConfig, Sizes) {
   EXPECT_EQ(*ParseSize("64"), 64);
   EXPECT_EQ(*ParseSize("512K"), 512 << 10);

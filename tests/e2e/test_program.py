@@ -50,6 +50,13 @@ def test_bad_values_are_one_line():
     one_line_error("inspect", "/nowhere", mentions=["/nowhere"])
 
 
+def test_check_config_checks_everything():
+    one_line_error("serve", "--model", MODEL, "--prefill", "0", "--check-config",
+                   mentions=["context_servers.num_instances"])
+    one_line_error("prefill", "--model", MODEL, "--check-config", mentions=["urls"])
+    one_line_error("serve", "--config", "/tmp", "--check-config", mentions=["/tmp"])
+
+
 def test_check_config_prints_the_effective_configuration():
     result = run("serve", "--model", MODEL, "--max_num_seqs", "7", "--check-config")
     assert result.returncode == 0 and "max_num_seqs: 7" in result.stdout

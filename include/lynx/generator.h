@@ -48,7 +48,8 @@ class Generator {
   // Sends the request to a decode daemon. `sink` is called from any thread (also from inside this
   // call), one call at a time, in order; the last call has finished(), and none follows once the
   // Generation is gone. A daemon that is lost on the way is replaced by another one, which goes on
-  // where it ended; when none is left, the sink gets kUnavailable.
+  // where it ended; when none is left, the sink gets kAborted, or kUnavailable when the last one
+  // gave the request up by itself or there never was one.
   virtual std::unique_ptr<Generation> Generate(Request request,
                                                std::function<void(EngineOutput)> sink) = 0;
 };

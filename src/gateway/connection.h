@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One client's TCP connection: requests are read, routed and answered one after the other.
+// One client's TCP connection: requests are read, routed and answered one after the other. A client
+// that closes its sending side counts as gone: what runs for it is cancelled.
 #pragma once
 
 #include <functional>

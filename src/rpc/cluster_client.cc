@@ -123,8 +123,8 @@ class ClusterClientImpl final : public ClusterClient {
     void Try() {
       const auto index = client_.Choose(tried_);
       if (!index) {
-        Fail(absl::UnavailableError(last_failure_.empty() ? "no decode daemon is ready"
-                                                          : last_failure_));
+        Fail(last_failure_.ok() ? absl::UnavailableError("no decode daemon is ready")
+                                : last_failure_);
         return;
       }
       tried_.insert(*index);
@@ -195,8 +195,11 @@ class ClusterClientImpl final : public ClusterClient {
         if (absl::IsUnavailable(status)) {
           client_.decode_->MarkFailed(index, std::string(status.message()));
         }
-        if (!given_up_.ok()) status = std::exchange(given_up_, absl::OkStatus());
         if (status.ok()) status = absl::UnavailableError("the call ended without an answer");
+        last_failure_ = absl::AbortedError("a decode daemon was lost in the middle of the request");
+        if (!given_up_.ok()) {
+          last_failure_ = status = std::exchange(given_up_, absl::OkStatus());
+        }
         GoOnElsewhere(index, status);
       }
       client_.Release(index);
@@ -206,13 +209,12 @@ class ClusterClientImpl final : public ClusterClient {
       const std::string address = client_.options_.decode_addresses[index];
       spdlog::warn("request {}: decode daemon {}: {}", request_.id, address,
                    std::string(status.message()));
-      last_failure_ = absl::StrCat("decode daemon ", address, ": ", status.message());
       if (!absl::IsUnavailable(status) || stopped()) {
         Fail(status);
       } else if (num_retries_++ < client_.options_.max_retries) {
         Try();
       } else {
-        Fail(absl::UnavailableError(last_failure_));
+        Fail(last_failure_);
       }
     }
 
@@ -228,8 +230,8 @@ class ClusterClientImpl final : public ClusterClient {
     Request request_;
     Sink sink_;
     std::set<size_t> tried_;
-    std::string last_failure_;
-    absl::Status given_up_;  // what the daemon of the current call has said of it
+    absl::Status last_failure_;  // what the caller hears when nobody else takes the request
+    absl::Status given_up_;      // what the daemon of the current call has said of it
     int num_retries_ = 0;
     bool finished_ = false;
     std::mutex mutex_;

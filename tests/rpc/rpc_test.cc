@@ -341,6 +341,20 @@ TEST(Generate, GoesOnElsewhereWhenADaemonGivesUp) {
   EXPECT_THAT(std::string(last.error.message()), HasSubstr("the engine is stopping"));
 }
 
+TEST(Generate, ALostDaemonThatNobodyReplacesIsNamedWithoutItsAddress) {
+  auto decode = std::make_unique<Daemon>(ReadyInfo("decode0"));
+  const std::string address = decode->address;
+  const auto client = ClusterClient::Create({.decode_addresses = {address}});
+  ASSERT_TRUE(Eventually([&] { return client->ready(); }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  decode->engine.request(0);
+  decode->server.reset();
+  const absl::Status error = box.Next().error;
+  EXPECT_EQ(error.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(std::string(error.message()).find(address), std::string::npos);
+}
+
 TEST(Generate, WithoutADaemonIsUnavailable) {
   const auto client = ClusterClient::Create({.decode_addresses = {"127.0.0.1:1"}});
   EXPECT_FALSE(client->ready());

@@ -455,3 +455,22 @@ def test_streams_run_side_by_side(http, model):
         thread.join()
     assert len(answers) == 2
     assert all(events[-1]["choices"][0]["finish_reason"] == "length" for events in answers)
+
+
+def test_a_stop_string_keeps_the_timeline(http, model):
+    prompt = "one two three four five six seven eight nine ten " * 4
+    body = {"model": model, "prompt": prompt, "max_tokens": 40, "temperature": 0}
+    text = http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+    middle = len(text) // 2
+    body |= {"stop": text[middle : middle + 2], "lynx": {"timeline": True}}
+    answer = http.post("/v1/completions", json=body).json()
+    assert answer["choices"][0]["stop_reason"] == body["stop"]
+    events = stream(http, "/v1/completions", body)
+    for usage in (answer["usage"], events[-1]["usage"]):
+        assert {"scheduled", "first_token", "finished"} <= usage["lynx"]["events_ms"].keys()
+
+
+def test_tokenizer_info_has_the_chat_template(http):
+    info = http.get("/tokenizer_info").json()
+    assert "message" in info["chat_template"]
+    assert info["eos_token"]

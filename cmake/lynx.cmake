@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# lynx_module(name [DIR dir] DEPS …): a static library from every .cc in src/<name> (or DIR).
+# lynx_module(name [DIR dir] SRC … DEPS …): a static library; SRC names files of src/<name> (or DIR)
+# without .cc.
 # lynx_test(name DEPS … [LABELS …]): one GoogleTest program from every _test.cc in tests/<name>.
 
 add_library(lynx_options INTERFACE)
@@ -56,16 +57,11 @@ function(lynx_module name)
   if(NOT arg_DIR)
     set(arg_DIR src/${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${arg_DIR}/*.cc)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+  list(TRANSFORM arg_SRC PREPEND ${arg_DIR}/)
+  list(TRANSFORM arg_SRC APPEND .cc)
   lynx_resolve(deps ${arg_DEPS})
-  if(sources)
-    add_library(lynx_${name} STATIC ${sources})
-    target_link_libraries(lynx_${name} PUBLIC ${deps} lynx_options)
-  else()
-    add_library(lynx_${name} INTERFACE)
-    target_link_libraries(lynx_${name} INTERFACE ${deps} lynx_options)
-  endif()
+  add_library(lynx_${name} STATIC ${arg_SRC})
+  target_link_libraries(lynx_${name} PUBLIC ${deps} lynx_options)
 endfunction()
 
 function(lynx_test name)

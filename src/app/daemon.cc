@@ -100,6 +100,7 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.num_kv_blocks = num_kv_blocks;
   engine.max_waiting = role.max_queue_size;
   engine.enable_prefix_caching = role.enable_block_reuse;
+  engine.retry_backoff_ms = 300;
   engine.speculation = config.speculation.enabled;
   engine.max_draft_tokens = config.speculation.max_draft_tokens;
   engine.min_draft_survival = config.speculation.min_draft_survival;

@@ -84,6 +84,7 @@ bool EngineImpl::TryAdmit(Sequence& s) {
     }
     return false;
   }
+  if (admission.remote && Now() < s.next_attempt_ns) return false;
   if (WaitsForEqualPrefix(s, admission)) return false;
   if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
   if (!TakeBlocks(s, admission)) {

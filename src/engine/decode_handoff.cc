@@ -139,6 +139,9 @@ void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {
                                                             " failed: ", status.message())));
     return;
   }
+  // A peer that hung or restarted may need a moment before it can be connected to again.
+  s.next_attempt_ns =
+      Now() + (int64_t{options_.retry_backoff_ms} << (s.num_failed_attempts - 1)) * 1'000'000;
   Requeue(s);
 }
 

@@ -32,6 +32,7 @@ struct EngineOptions {
   double min_draft_survival = 0.05;    // stop drafting when the product of estimates falls below
   int max_local_prefill_length = 128;  // decode role: shorter (uncached) prompts stay here
   int max_prefill_attempts = 3;        // decode role: then the request fails
+  int retry_backoff_ms = 0;  // decode role: pause before the second attempt, doubled for each more
   int remote_wait_ms = 10000;  // decode role: how long a request waits for a usable prefill daemon
   // decode role: received KV equals the prefill side's bit for bit (false for lossy codecs and
   // kv.target 8bit: such blocks never enter the prefix cache).

@@ -72,6 +72,7 @@ struct Sequence {
   std::optional<HandoffAttempt> attempt;
   int num_failed_attempts = 0;
   int64_t remote_deadline_ns = 0;  // 0: a prefill daemon is usable
+  int64_t next_attempt_ns = 0;     // not before
 
   TokenCounts counts;
   std::vector<std::optional<TokenOutput>> prompt_logprobs;

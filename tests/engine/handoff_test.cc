@@ -301,6 +301,27 @@ TEST(Handoff, ALostLinkMeansAnotherAttempt) {
   }
 }
 
+TEST(Handoff, AFailedAttemptPausesBeforeTheNext) {
+  EngineOptions options = SmallOptions();
+  options.retry_backoff_ms = 100;
+  Pair pair(options);
+  Gate gate(pair.link);
+  gate.target = false;
+  const Request r = MakeRequest("a", RandomPrompt(150, 4), 20);
+  pair.Submit(r);
+  pair.StepTimes(3);
+  pair.link.FailAll();
+  gate.target = true;
+  pair.StepTimes(50);
+  EXPECT_FALSE(pair.clients.AllFinished());
+  EXPECT_EQ(pair.decode->stats().remote_prefills, 1);
+  pair.clock_ns += 100'000'000;
+  pair.RunAll();
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+  EXPECT_EQ(pair.decode->stats().remote_prefills, 2);
+  pair.ExpectNoLeak();
+}
+
 TEST(Handoff, TheLastAttemptsFailureIsTheAnswer) {
   Pair pair;
   Gate gate(pair.link);

@@ -142,14 +142,15 @@ class Node : public std::enable_shared_from_this<Node> {
 };
 
 void Parcel::Finish(const std::shared_ptr<Parcel>& self, absl::Status status) {
-  std::function<void(absl::Status)> done;
   {
+    // Handed to the sender's thread before anybody can find the parcel finished: a sender that
+    // stops finishes its parcels first, and then waits for what it was handed.
     std::lock_guard lock(mu_);
-    done = std::exchange(done_, nullptr);
+    if (!done_) return;
+    sender_->RunOnBulk(
+        [done = std::exchange(done_, nullptr), status = std::move(status)] { done(status); });
   }
-  if (!done) return;
   sender_->Forget(self);
-  sender_->RunOnBulk([done = std::move(done), status = std::move(status)] { done(status); });
 }
 
 std::optional<PeerId> Node::AddPeer(const std::shared_ptr<Node>& node) {

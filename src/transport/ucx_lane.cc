@@ -27,6 +27,7 @@ constexpr int64_t kBusySleepNs = 20 * kNsPerMs;
 constexpr int64_t kIdleSleepNs = 1000 * kNsPerMs;
 constexpr int kMaxProgressRounds = 64;
 constexpr int64_t kMaxWireUpNs = 500 * kNsPerMs;   // until a Welcome is overdue
+constexpr int64_t kSettleNs = 100 * kNsPerMs;      // for UCX's own answer to who dialled us
 constexpr int64_t kMaxClosingNs = 300 * kNsPerMs;  // until requests of a closed link are given up
 
 absl::Status RegisterHandler(ucp_worker_h worker, unsigned message_id,
@@ -193,13 +194,17 @@ void UcxLane::Loop(const Tick& tick) {
       stopping = stopping_ && tasks_.empty();
     }
     if (stopping) {
-      stop_ns = std::min(stop_ns, now + kMaxWireUpNs);
-      if ((answers_.empty() && closing_.empty()) || now >= stop_ns) return;
+      if (stop_ns == INT64_MAX) {
+        stop_ns = now + kMaxWireUpNs;
+        last_hello_ns_ = std::max(last_hello_ns_, now);  // one may be on its way
+      }
+      const bool settled = answers_.empty() && now - last_hello_ns_ >= kSettleNs;
+      if ((settled && closing_.empty()) || now >= stop_ns) return;
     } else if (now >= next_tick_ns) {
       next_tick_ns = tick(now);
     }
     if (!ArmAll()) continue;
-    bool busy = !receives_.empty() || !answers_.empty() || !closing_.empty();
+    bool busy = stopping || !receives_.empty() || !answers_.empty() || !closing_.empty();
     for (const auto& link : links_) busy = busy || !link->requests.empty();
     Sleep(std::min(next_tick_ns, now + (busy ? kBusySleepNs : kIdleSleepNs)));
   }
@@ -282,6 +287,7 @@ absl::StatusOr<UcxLane::Link*> UcxLane::Dial(std::string_view address,
 ucs_status_t UcxLane::OnHello(void* argument, const void*, size_t, void*, size_t,
                               const ucp_am_recv_param_t* params) {
   auto* lane = static_cast<UcxLane*>(argument);
+  lane->last_hello_ns_ = MonotonicNs();
   if ((params->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) return UCS_OK;
   lane->Send(params->reply_ep, lane->answers_, kWelcomeMessage, UCP_AM_SEND_FLAG_EAGER, {}, {},
              [](const absl::Status&) {});

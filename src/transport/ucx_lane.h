@@ -118,6 +118,7 @@ class UcxLane {
   std::list<std::unique_ptr<Link>> closing_;
   Requests receives_;  // on the listener
   Requests answers_;   // to Hellos, under way
+  int64_t last_hello_ns_ = 0;
   bool abandoned_worker_ = false;
 };
 

@@ -13,6 +13,8 @@
 //
 // Bulk messages are active messages by rendezvous. The handler keeps the descriptor
 // (UCS_INPROGRESS) as an offer until Pull receives it or Drop releases it.
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -269,6 +271,7 @@ void UcxTransport::Lose(PeerId id, const absl::Status& why, Tell tell) {
   peer_of_epoch_.erase(epoch);
   peers_.erase(it);
   peer_heard_.notify_all();
+  if (tell == Tell::kHandler) spdlog::warn("transport: lost peer {:x}: {}", epoch, why.ToString());
   control_->Run([this, id, epoch, why, tell] { CloseControl(id, epoch, why, tell); });
 }
 

@@ -190,6 +190,8 @@ TEST_P(TransportTest, StopTellsThePeerAndEndsItsPosts) {
   Outcome posted, later;
   a_->Post(b, Bytes("never pulled"), payload, posted.Callback());
   WaitForOffer(at_b_, 0);
+  ASSERT_TRUE(a_->SendControl(b, Bytes("connected")).ok());
+  ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 1; }));
   b_->Stop();
   ASSERT_TRUE(posted.Wait());  // with whatever: the offer counts as dropped
   ASSERT_TRUE(at_a_.signal.WaitFor([&] { return !at_a_.losses.empty(); }));

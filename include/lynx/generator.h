@@ -30,6 +30,8 @@ struct DaemonState {
   bool stuck = false;    // work waits and nothing has progressed for the watchdog's time
   std::string detail;    // why not
   EngineStats stats;     // of the last poll
+  int block_size = 0;    // tokens; 0: the daemon has not answered yet
+  std::string kv_dtype, codec;
 };
 
 struct ModelCard {

@@ -50,6 +50,7 @@ EngineImpl::Admission EngineImpl::PlanAdmission(const Sequence& s) const {
 }
 
 void EngineImpl::AdmitWaiting() {
+  counters_.num_deferred = 0;
   if (waiting_.empty()) return;
   UpdateRemoteDeadlines();
   bool admitted_any = false;
@@ -77,15 +78,17 @@ void EngineImpl::AdmitWaiting() {
 
 bool EngineImpl::TryAdmit(Sequence& s) {
   const Admission admission = PlanAdmission(s);
-  if (admission.remote && s.remote_deadline_ns != 0) {
-    if (Now() >= s.remote_deadline_ns) {
-      FailRequest(s, absl::UnavailableError(absl::StrCat("no prefill daemon was usable for ",
-                                                         options_.remote_wait_ms, " ms")));
-    }
+  const bool without_prefill = admission.remote && s.remote_deadline_ns != 0;
+  if (without_prefill && Now() >= s.remote_deadline_ns) {
+    FailRequest(s, absl::UnavailableError(absl::StrCat("no prefill daemon was usable for ",
+                                                       options_.remote_wait_ms, " ms")));
     return false;
   }
-  if (admission.remote && Now() < s.next_attempt_ns) return false;
-  if (WaitsForEqualPrefix(s, admission)) return false;
+  const bool too_early = admission.remote && Now() < s.next_attempt_ns;
+  if (without_prefill || too_early || WaitsForEqualPrefix(s, admission)) {
+    ++counters_.num_deferred;
+    return false;
+  }
   if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
   if (!TakeBlocks(s, admission)) {
     ReleaseBlocks(s);

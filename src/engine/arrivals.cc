@@ -23,11 +23,6 @@ RemotePrefillEvent Refusal(AttemptId attempt, const absl::Status& status) {
 
 absl::Status Draining() { return absl::UnavailableError("the engine is stopping"); }
 
-absl::Status QueueFull(int max_waiting) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the waiting queue is full (", max_waiting, " requests)"));
-}
-
 }  // namespace
 
 // ---- any thread ---------------------------------------------------------------------------------
@@ -92,13 +87,18 @@ absl::Status EngineImpl::Check(const Request& r) const {
   return absl::OkStatus();
 }
 
+absl::Status EngineImpl::CheckRoom() {
+  if (static_cast<int>(waiting_.size()) < options_.max_waiting) return absl::OkStatus();
+  ++counters_.queue_rejections;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the waiting queue is full (", options_.max_waiting, " requests)"));
+}
+
 void EngineImpl::Apply(SubmitCommand& command) {
   Request& r = command.request;
   absl::Status status = Check(r);
   if (stopping_ != Stopping::kNo) status = Draining();
-  if (status.ok() && static_cast<int>(waiting_.size()) >= options_.max_waiting) {
-    status = QueueFull(options_.max_waiting);
-  }
+  if (status.ok()) status = CheckRoom();
   if (!status.ok()) {
     ++counters_.finished_error;
     command.sink(Refusal(status));
@@ -161,9 +161,7 @@ void EngineImpl::Apply(SubmitPrefillCommand& command) {
   RemotePrefillRequest& r = command.job.request;
   absl::Status status = Check(r);
   if (stopping_ != Stopping::kNo) status = Draining();
-  if (status.ok() && static_cast<int>(waiting_.size()) >= options_.max_waiting) {
-    status = QueueFull(options_.max_waiting);
-  }
+  if (status.ok()) status = CheckRoom();
   if (!status.ok()) {
     ++counters_.finished_error;
     command.sink(Refusal(r.attempt, status));

@@ -36,6 +36,7 @@ void EngineImpl::AddRows(Sequence& s, int num_rows) {
 
 void EngineImpl::RunBatch() {
   model_.Forward(batch_.View(), kv_cache_->view(), logits_.get(), after_layer_);
+  CountRows(batch_.num_rows());
   for (const BatchEntry& entry : batch_.entries()) UseLogits(entry);
 }
 
@@ -125,7 +126,7 @@ void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
   draft_policy_.Observe(std::span(s.draft_margins).first(num_judged), accepted);
   s.timeline.Mark(Event::kVerified, Now());
   s.timeline.num_accepted += accepted;
-  counters_.accepted_tokens += accepted;
+  CountAccepted(s, accepted);
   s.drafts.erase(s.drafts.begin(), s.drafts.begin() + accepted);
   s.draft_margins.erase(s.draft_margins.begin(), s.draft_margins.begin() + accepted);
   s.num_shown_drafts = std::max(0, s.num_shown_drafts - accepted);
@@ -199,6 +200,7 @@ void EngineImpl::DropDrafts(Sequence& s) {
   s.drafts.clear();
   s.draft_margins.clear();
   s.drafting_paused = false;
+  s.num_accepted_drafts = 0;
   if (s.num_shown_drafts > 0) Output(s).num_revoked_drafts += std::exchange(s.num_shown_drafts, 0);
 }
 

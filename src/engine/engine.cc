@@ -259,6 +259,21 @@ void EngineImpl::UpdateStats(bool progress) {
   stats_ = counters_;
 }
 
+void EngineImpl::CountRows(int num_rows) {
+  for (size_t i = 0; i < std::size(EngineStats::kStepRowLimits); ++i) {
+    counters_.step_rows_le[i] += num_rows <= EngineStats::kStepRowLimits[i] ? 1 : 0;
+  }
+  ++*std::rbegin(counters_.step_rows_le);
+  counters_.step_rows += num_rows;
+}
+
+void EngineImpl::CountAccepted(Sequence& s, int num_drafts) {
+  counters_.accepted_tokens += num_drafts;
+  for (int i = 0; i < num_drafts; ++i) {
+    ++counters_.accepted_at[std::min(s.num_accepted_drafts++, EngineStats::kNumDraftPositions - 1)];
+  }
+}
+
 EngineStats EngineImpl::stats() const {
   EngineStats stats;
   {

@@ -58,6 +58,8 @@ class EngineImpl final : public Engine {
   RowRequest Ask(const Sequence& s) const;
   void RemoveFinished();
   void UpdateStats(bool progress);
+  void CountRows(int num_rows);
+  void CountAccepted(Sequence& s, int num_drafts);
   int64_t Now() const { return options_.clock_ns(); }
 
   // arrivals.cc
@@ -71,6 +73,7 @@ class EngineImpl final : public Engine {
   absl::Status Check(const Request& request) const;
   absl::Status CheckTokens(std::span<const TokenId> tokens) const;
   absl::Status Check(const RemotePrefillRequest& request) const;
+  absl::Status CheckRoom();
   void Enqueue(Owned sequence);
 
   // admission.cc

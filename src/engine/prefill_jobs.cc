@@ -64,6 +64,7 @@ bool EngineImpl::PollSender() {
     pins_.Release(event.attempt);
     const bool failed = event.kind == SendEvent::Kind::kFailed;
     counters_.transfers_failed += failed && !absl::IsCancelled(event.error) ? 1 : 0;
+    counters_.leases_expired += failed && absl::IsDeadlineExceeded(event.error) ? 1 : 0;
     const auto job = by_attempt_.find(event.attempt);
     if (job != by_attempt_.end() && failed) FailPrefillJob(*job->second, event.error);
     const auto sending = sending_.find(event.attempt);

@@ -67,6 +67,7 @@ struct Sequence {
   std::vector<float> draft_margins;
   bool drafting_paused = false;
   bool drafts_counted = false;
+  int num_accepted_drafts = 0;  // of this run, final by now and no longer in `drafts`
   int num_shown_drafts = 0;
 
   std::optional<HandoffAttempt> attempt;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gateway/daemon_metrics.h"
 
+#include <iterator>
 #include <utility>
+
+#include "prometheus/client_metric.h"
 
 namespace lynx {
 namespace {
 
+using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
@@ -30,6 +34,15 @@ const StatField kStats[] = {
      STAT(num_running)},
     {"lynx:num_requests_waiting", MetricType::Gauge, "Sequences waiting for room", nullptr, nullptr,
      STAT(num_waiting)},
+    {"lynx:num_requests_waiting_by_reason", MetricType::Gauge,
+     "capacity: for room; deferred: for an equal prefix or a prefill daemon", "reason", "capacity",
+     [](const DaemonState& d) {
+       return static_cast<double>(d.stats.num_waiting - d.stats.num_deferred);
+     }},
+    {"lynx:num_requests_waiting_by_reason", MetricType::Gauge, "", "reason", "deferred",
+     STAT(num_deferred)},
+    {"lynx:queue_rejections_total", MetricType::Counter, "Requests refused for lack of room",
+     "reason", "max_queue_size", STAT(queue_rejections)},
     {"lynx:kv_cache_usage_perc", MetricType::Gauge, "Share of KV blocks that are held, 0..1",
      nullptr, nullptr,
      [](const DaemonState& d) {
@@ -82,6 +95,8 @@ const StatField kStats[] = {
      STAT(num_steps)},
     {"lynx:kv_transfer_failed_total", MetricType::Counter, "Hand-offs that failed", nullptr,
      nullptr, STAT(transfers_failed)},
+    {"lynx:kv_lease_expired_total", MetricType::Counter,
+     "Hand-offs that their receiver did not renew", nullptr, nullptr, STAT(leases_expired)},
     {"lynx:kv_transfer_received_bytes_total", MetricType::Counter, "KV bytes received by stage",
      "stage", "anchor", STAT(received_bytes[0])},
     {"lynx:kv_transfer_received_bytes_total", MetricType::Counter, "", "stage", "residual",
@@ -105,6 +120,74 @@ const StatField kStats[] = {
 };
 #undef STAT
 
+// With the labels that all have.
+ClientMetric Labelled(const std::vector<DaemonState>& daemons, size_t index,
+                      const std::string& model_name) {
+  ClientMetric metric;
+  metric.label = {
+      {"model_name", model_name}, {"engine", std::to_string(index)}, {"role", daemons[index].role}};
+  return metric;
+}
+
+// What is fixed about a daemon's cache, as labels. Daemons that have not answered yet are left out.
+MetricFamily CacheConfig(const std::vector<DaemonState>& daemons, const std::string& model_name) {
+  MetricFamily family{.name = "lynx:cache_config_info",
+                      .help = "1; the labels say how the KV cache is set up",
+                      .type = MetricType::Gauge,
+                      .metric = {}};
+  for (size_t i = 0; i < daemons.size(); ++i) {
+    const DaemonState& d = daemons[i];
+    if (d.block_size == 0 || d.stats.blocks_total == 0) continue;
+    ClientMetric metric = Labelled(daemons, i, model_name);
+    metric.label.push_back({"block_size", std::to_string(d.block_size)});
+    metric.label.push_back({"num_blocks", std::to_string(d.stats.blocks_total)});
+    metric.label.push_back({"cache_dtype", d.kv_dtype});
+    metric.label.push_back({"codec", d.codec});
+    metric.gauge.value = 1;
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
+MetricFamily AcceptedByPosition(const std::vector<DaemonState>& daemons,
+                                const std::string& model_name) {
+  MetricFamily family{.name = "lynx:spec_decode_num_accepted_tokens_per_pos_total",
+                      .help =
+                          "Drafted tokens accepted, by position in the run of drafts; the last "
+                          "position counts all from there on",
+                      .type = MetricType::Counter,
+                      .metric = {}};
+  for (size_t i = 0; i < daemons.size(); ++i) {
+    for (int position = 0; position < EngineStats::kNumDraftPositions; ++position) {
+      ClientMetric metric = Labelled(daemons, i, model_name);
+      metric.label.push_back({"position", std::to_string(position)});
+      metric.counter.value = static_cast<double>(daemons[i].stats.accepted_at[position]);
+      family.metric.push_back(std::move(metric));
+    }
+  }
+  return family;
+}
+
+MetricFamily StepRows(const std::vector<DaemonState>& daemons, const std::string& model_name) {
+  MetricFamily family{.name = "lynx:iteration_tokens_total",
+                      .help = "Tokens that one step of the engine computes",
+                      .type = MetricType::Histogram,
+                      .metric = {}};
+  for (size_t i = 0; i < daemons.size(); ++i) {
+    const EngineStats& stats = daemons[i].stats;
+    ClientMetric metric = Labelled(daemons, i, model_name);
+    for (size_t b = 0; b < std::size(EngineStats::kStepRowLimits); ++b) {
+      metric.histogram.bucket.push_back(
+          {.cumulative_count = static_cast<uint64_t>(stats.step_rows_le[b]),
+           .upper_bound = static_cast<double>(EngineStats::kStepRowLimits[b])});
+    }
+    metric.histogram.sample_count = static_cast<uint64_t>(*std::rbegin(stats.step_rows_le));
+    metric.histogram.sample_sum = static_cast<double>(stats.step_rows);
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
 }  // namespace
 
 std::vector<MetricFamily> DaemonMetrics(const std::vector<DaemonState>& daemons,
@@ -115,15 +198,16 @@ std::vector<MetricFamily> DaemonMetrics(const std::vector<DaemonState>& daemons,
       families.push_back({.name = stat.name, .help = stat.help, .type = stat.type, .metric = {}});
     }
     for (size_t i = 0; i < daemons.size(); ++i) {
-      prometheus::ClientMetric metric;
-      metric.label = {
-          {"model_name", model_name}, {"engine", std::to_string(i)}, {"role", daemons[i].role}};
+      ClientMetric metric = Labelled(daemons, i, model_name);
       if (stat.label != nullptr) metric.label.push_back({stat.label, stat.label_value});
       (stat.type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) =
           stat.read(daemons[i]);
       families.back().metric.push_back(std::move(metric));
     }
   }
+  families.push_back(CacheConfig(daemons, model_name));
+  families.push_back(AcceptedByPosition(daemons, model_name));
+  families.push_back(StepRows(daemons, model_name));
   return families;
 }
 

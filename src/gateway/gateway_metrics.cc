@@ -51,7 +51,9 @@ Buckets ByteBuckets() {
 // The rows that vLLM has under the same name and with the same meaning.
 constexpr std::array kVllmNames = {"num_requests_running",
                                    "num_requests_waiting",
+                                   "num_requests_waiting_by_reason",
                                    "kv_cache_usage_perc",
+                                   "cache_config_info",
                                    "prompt_tokens_total",
                                    "generation_tokens_total",
                                    "prompt_tokens_by_source_total",
@@ -64,6 +66,8 @@ constexpr std::array kVllmNames = {"num_requests_running",
                                    "spec_decode_num_drafts_total",
                                    "spec_decode_num_draft_tokens_total",
                                    "spec_decode_num_accepted_tokens_total",
+                                   "spec_decode_num_accepted_tokens_per_pos_total",
+                                   "iteration_tokens_total",
                                    "time_to_first_token_seconds",
                                    "inter_token_latency_seconds",
                                    "request_time_per_output_token_seconds",
@@ -76,6 +80,9 @@ constexpr std::array kVllmNames = {"num_requests_running",
                                    "request_generation_tokens",
                                    "request_params_max_tokens",
                                    "request_params_n"};
+
+// Shown from the start, as zeros.
+constexpr std::array kRejectionReasons = {"max_num_requests", "max_num_connections"};
 
 const char* ReasonLabel(FinishReason reason) {
   switch (reason) {
@@ -138,6 +145,7 @@ class PrometheusMetrics final : public GatewayMetrics {
     success_ = &CounterFamily("lynx:request_success_total", "Choices ended, by reason");
     rejections_ =
         &CounterFamily("lynx:queue_rejections_total", "Requests refused for lack of room");
+    for (const char* reason : kRejectionReasons) rejections_->Add({{"reason", reason}});
     disconnects_ = &CounterFamily("lynx:disconnected_clients_total",
                                   "Clients gone before their answer was complete")
                         .Add({});
@@ -181,7 +189,7 @@ class PrometheusMetrics final : public GatewayMetrics {
 
   std::string Serialize(const std::vector<DaemonState>& daemons) override {
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
-    for (auto& family : DaemonMetrics(daemons, model_name_)) families.push_back(std::move(family));
+    for (auto& family : DaemonMetrics(daemons, model_name_)) Merge(std::move(family), &families);
     if (vllm_names_) AddVllmTwins(&families);
     std::ostringstream out;
     prometheus::TextSerializer().Serialize(out, families);
@@ -224,7 +232,19 @@ class PrometheusMetrics final : public GatewayMetrics {
     }
   }
 
-  // vLLM's dashboards know no label `role`.
+  // A name that gateway and daemons share is one family.
+  static void Merge(prometheus::MetricFamily family,
+                    std::vector<prometheus::MetricFamily>* families) {
+    const auto same = std::find_if(families->begin(), families->end(),
+                                   [&](const auto& f) { return f.name == family.name; });
+    if (same == families->end()) {
+      families->push_back(std::move(family));
+    } else {
+      std::move(family.metric.begin(), family.metric.end(), std::back_inserter(same->metric));
+    }
+  }
+
+  // vLLM's dashboards know no label `role`, and the pool's size under another name.
   static void AddVllmTwins(std::vector<prometheus::MetricFamily>* families) {
     std::vector<prometheus::MetricFamily> twins;
     for (const auto& family : *families) {
@@ -236,6 +256,9 @@ class PrometheusMetrics final : public GatewayMetrics {
       twin.name = "vllm:" + bare;
       for (auto& metric : twin.metric) {
         std::erase_if(metric.label, [](const auto& label) { return label.name == "role"; });
+        for (auto& label : metric.label) {
+          if (label.name == "num_blocks") label.name = "num_gpu_blocks";
+        }
       }
       twins.push_back(std::move(twin));
     }

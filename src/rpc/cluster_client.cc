@@ -101,6 +101,9 @@ class ClusterClientImpl final : public ClusterClient {
         state.stuck = d.reachable && d.stats.stuck();
         state.detail = d.reachable ? d.info.detail() : d.error;
         state.stats = FromProto(d.stats);
+        state.block_size = static_cast<int>(d.info.block_size());
+        state.kv_dtype = d.info.kv_dtype();
+        state.codec = d.info.codec();
         states.push_back(std::move(state));
       }
     }

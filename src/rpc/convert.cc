@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <type_traits>
 
 namespace lynx {
 namespace {
@@ -169,6 +170,9 @@ constexpr Counter kCounters[] = {
     {"num_drafts", &EngineStats::num_drafts},
     {"draft_tokens", &EngineStats::draft_tokens},
     {"accepted_tokens", &EngineStats::accepted_tokens},
+    {"step_rows", &EngineStats::step_rows},
+    {"queue_rejections", &EngineStats::queue_rejections},
+    {"leases_expired", &EngineStats::leases_expired},
     {"num_preemptions", &EngineStats::num_preemptions},
     {"finished_stop", &EngineStats::finished_stop},
     {"finished_length", &EngineStats::finished_length},
@@ -186,6 +190,20 @@ constexpr Counter kCounters[] = {
 };
 constexpr const char* kReceivedBytes[] = {"received_bytes_anchor", "received_bytes_residual",
                                           "received_bytes_exact"};
+
+// Calls visit(name, value) for what is not in kCounters.
+template <typename Stats, typename Visit>
+void VisitOtherCounters(Stats& stats, Visit&& visit) {
+  visit("num_running", stats.num_running);
+  visit("num_waiting", stats.num_waiting);
+  visit("num_deferred", stats.num_deferred);
+  for (int i = 0; i < 3; ++i) visit(kReceivedBytes[i], stats.received_bytes[i]);
+  const auto visit_each = [&](const char* prefix, auto& values) {
+    for (size_t i = 0; i < std::size(values); ++i) visit(absl::StrCat(prefix, i), values[i]);
+  };
+  visit_each("accepted_at_", stats.accepted_at);
+  visit_each("step_rows_le_", stats.step_rows_le);
+}
 
 }  // namespace
 
@@ -308,22 +326,20 @@ v1::StatsReply ToProto(const EngineStats& stats) {
   v1::StatsReply m;
   auto& counters = *m.mutable_counters();
   for (const Counter& c : kCounters) counters[c.name] = stats.*c.field;
-  counters["num_running"] = stats.num_running;
-  counters["num_waiting"] = stats.num_waiting;
-  for (int i = 0; i < 3; ++i) counters[kReceivedBytes[i]] = stats.received_bytes[i];
+  VisitOtherCounters(stats, [&](const auto& name, int64_t value) { counters[name] = value; });
   return m;
 }
 
 EngineStats FromProto(const v1::StatsReply& m) {
   EngineStats stats;
-  const auto get = [&](const char* name) -> int64_t {
+  const auto get = [&](const std::string& name) -> int64_t {
     const auto it = m.counters().find(name);
     return it == m.counters().end() ? 0 : it->second;
   };
   for (const Counter& c : kCounters) stats.*c.field = get(c.name);
-  stats.num_running = static_cast<int>(get("num_running"));
-  stats.num_waiting = static_cast<int>(get("num_waiting"));
-  for (int i = 0; i < 3; ++i) stats.received_bytes[i] = get(kReceivedBytes[i]);
+  VisitOtherCounters(stats, [&](const auto& name, auto& value) {
+    value = static_cast<std::remove_reference_t<decltype(value)>>(get(name));
+  });
   return stats;
 }
 

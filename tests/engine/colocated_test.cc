@@ -113,9 +113,16 @@ TEST(Colocated, EqualPromptsAreComputedOnce) {
     want.push_back(Alone(r));
     c.Submit(r);
   }
+  c.engine->Step();
+  EXPECT_EQ(c.engine->stats().num_waiting, 3);
+  EXPECT_EQ(c.engine->stats().num_deferred, 3);
   c.RunAll();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(c.clients["n" + std::to_string(i)].tokens, want[i]);
-  EXPECT_EQ(c.engine->stats().prompt_tokens_computed, 300 + 3 * (300 - 256));
+  const EngineStats stats = c.engine->stats();
+  EXPECT_EQ(stats.prompt_tokens_computed, 300 + 3 * (300 - 256));
+  EXPECT_EQ(stats.num_deferred, 0);
+  EXPECT_EQ(stats.step_rows, stats.prompt_tokens_computed + stats.generation_tokens - 4);
+  EXPECT_EQ(*std::rbegin(stats.step_rows_le), stats.num_steps);
   EXPECT_NE(want[0], want[1]);
 }
 
@@ -224,6 +231,7 @@ TEST(Colocated, AFullQueueIsAnAnswer) {
   c.RunAll();
   EXPECT_TRUE(c.clients["q1"].last.error.ok());
   EXPECT_EQ(c.clients["q2"].last.error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(c.engine->stats().queue_rejections, 1);
 }
 
 TEST(Colocated, AnIdInUseIsRefusedAndFreeAfterwards) {

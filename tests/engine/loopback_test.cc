@@ -3,6 +3,7 @@
 // does.
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 
 #include "loopback_fixture.h"
 
@@ -69,6 +70,9 @@ TEST_P(Loopback, DraftsOnTheAnchorChangeNothing) {
     const EngineStats s = pair.decode->stats();
     EXPECT_GT(s.draft_tokens, 20);
     EXPECT_GT(s.accepted_tokens, 0);
+    EXPECT_GT(s.accepted_at[0], 0);
+    EXPECT_EQ(std::accumulate(std::begin(s.accepted_at), std::end(s.accepted_at), int64_t{0}),
+              s.accepted_tokens);
     RecordProperty("drafted", s.draft_tokens);
     RecordProperty("accepted", s.accepted_tokens);
     pair.ExpectNoLeak();

@@ -517,7 +517,18 @@ TEST_F(HttpTest, Metrics) {
   options_.vllm_metric_names = true;
   DaemonState daemon{.name = "decode0", .role = "decode", .healthy = true};
   daemon.stats.num_running = 3;
+  daemon.stats.num_waiting = 5;
+  daemon.stats.num_deferred = 1;
   daemon.stats.blocks_free = 11;
+  daemon.stats.blocks_total = 40;
+  daemon.stats.queue_rejections = 7;
+  daemon.stats.accepted_at[15] = 6;
+  daemon.stats.step_rows_le[1] = 2;
+  *std::rbegin(daemon.stats.step_rows_le) = 4;
+  daemon.stats.step_rows = 900;
+  daemon.block_size = 32;
+  daemon.kv_dtype = "bf16";
+  daemon.codec = "none";
   generator_.set_daemons({daemon});
   Serve();
   auto client = Connect();
@@ -530,6 +541,15 @@ TEST_F(HttpTest, Metrics) {
         "state=\"free\"} 11", "lynx:time_to_first_token_seconds_count{", "finished_reason=\"stop\"",
         "lynx:e2e_request_latency_seconds_bucket{",
         "vllm:num_requests_running{model_name=\"tiny\",engine=\"0\"} 3",
+        "role=\"decode\",reason=\"capacity\"} 4", "role=\"decode\",reason=\"deferred\"} 1",
+        "role=\"decode\",reason=\"max_queue_size\"} 7",
+        "role=\"gateway\",reason=\"max_num_requests\"} 0", "position=\"15\"} 6",
+        "role=\"decode\",block_size=\"32\",num_blocks=\"40\",cache_dtype=\"bf16\",codec=\"none\"} "
+        "1",
+        "lynx:iteration_tokens_total_sum{model_name=\"tiny\",engine=\"0\",role=\"decode\"} 900",
+        "vllm:iteration_tokens_total_bucket{model_name=\"tiny\",engine=\"0\",le=\"8\"} 2",
+        "block_size=\"32\",num_gpu_blocks=\"40\"",
+        "vllm:iteration_tokens_total_bucket{model_name=\"tiny\",engine=\"0\",le=\"+Inf\"} 4",
         "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"} 1",
         "http_requests_total{handler=\"none\",method=\"GET\",status=\"404\"} 1"}) {
     EXPECT_THAT(response.body, HasSubstr(line));

@@ -62,6 +62,10 @@ class ScriptedEngine final : public Engine {
   EngineStats stats() const override {
     EngineStats stats;
     stats.blocks_free = 42;
+    stats.num_deferred = 2;
+    stats.received_bytes[2] = 3;
+    stats.accepted_at[15] = 4;
+    *std::rbegin(stats.step_rows_le) = 5;
     return stats;
   }
   bool Step() override { return false; }
@@ -243,6 +247,11 @@ TEST(Generate, StreamsOutputsInOrder) {
   EXPECT_THAT(IdsOf(last), ElementsAre(8));
   EXPECT_EQ(last.finish_reason, FinishReason::kLength);
   EXPECT_TRUE(Eventually([&] { return client->daemons()[0].stats.blocks_free == 42; }));
+  const EngineStats stats = client->daemons()[0].stats;
+  EXPECT_EQ(stats.num_deferred, 2);
+  EXPECT_EQ(stats.received_bytes[2], 3);
+  EXPECT_EQ(stats.accepted_at[15], 4);
+  EXPECT_EQ(*std::rbegin(stats.step_rows_le), 5);
 }
 
 TEST(Generate, DestroyingTheHandleCancels) {

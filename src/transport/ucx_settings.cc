@@ -68,7 +68,10 @@ absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
 }  // namespace
 
 absl::Status UcxError(std::string_view what, ucs_status_t status) {
-  return absl::UnavailableError(absl::StrCat(std::string(what), ": ", ucs_status_string(status)));
+  // A peer's handler rejects what belongs to a connection that it has ended.
+  const auto code =
+      status == UCS_ERR_REJECTED ? absl::StatusCode::kAborted : absl::StatusCode::kUnavailable;
+  return absl::Status(code, absl::StrCat(std::string(what), ": ", ucs_status_string(status)));
 }
 
 absl::StatusOr<ucp_config_t*> MakeUcxConfig(const UcxOptions& options) {

@@ -477,8 +477,15 @@ void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
     }
     const auto protocol =
         payload.empty() ? UcxLane::Protocol::kEager : UcxLane::Protocol::kRendezvous;
+    // Refused: the peer lost us, perhaps while this process was stopped, and we have not noticed.
+    auto sent = [this, id, done](const absl::Status& status) {
+      if (!absl::IsAborted(status)) return done(status);
+      const absl::Status lost = absl::UnavailableError("the peer has ended this connection");
+      Lose(id, lost, Tell::kHandler);
+      done(lost);
+    };
     bulk_->Send(link, protocol, Serialize({.epoch = address_.epoch, .connection = id}, header),
-                payload, done);
+                payload, std::move(sent));
   });
 }
 

@@ -84,6 +84,23 @@ def test_decode_daemon_killed_mid_stream(cluster):
     cluster.wait_until_idle()
 
 
+@pytest.mark.parametrize("daemon", ["prefill0", "decode0"])
+def test_daemon_stopped_and_continued(cluster, daemon):
+    """Longer than a peer is waited for: the other side gives the connection up meanwhile."""
+    prompt = cluster.prompts[-2]
+    want = cluster.complete(prompt, 16, cache_salt=daemon)[0]
+    thread, result = in_background(cluster.complete, prompt, 16, cache_salt=daemon + "2")
+    time.sleep(0.3)
+    os.kill(cluster.pid(daemon), signal.SIGSTOP)
+    time.sleep(3)
+    os.kill(cluster.pid(daemon), signal.SIGCONT)
+    thread.join(90)
+    assert not thread.is_alive()
+    assert "value" in result and result["value"][0] == want, result
+    assert cluster.complete(prompt, 16, cache_salt=daemon + "3")[0] == want
+    cluster.wait_until_idle()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("after", [0.02, 0.3, 1.2])
 def test_client_leaves(cluster, stream, after):

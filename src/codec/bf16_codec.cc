@@ -4,6 +4,7 @@
 
 #include "codec/codecs.h"
 #include "codec/tile_access.h"
+#include "lynx/plane_format.h"
 
 namespace lynx {
 namespace {
@@ -20,28 +21,32 @@ class Bf16Codec final : public Codec {
 
   void Encode(const PageShape& shape, const PageTiles& tiles,
               std::span<std::vector<std::byte>> planes) const override {
+    LYNX_CHECK(shape.head_dim <= kMaxHeadDim);
     const size_t begin = planes[0].size();
     planes[0].resize(begin + MaxPlaneBytes(shape, 0));
     std::byte* out = planes[0].data() + begin;
-    for (int t = 0; t < shape.num_tokens; ++t) {
-      for (int c = 0; c < shape.head_dim; ++c, out += sizeof(Bf16)) {
-        std::memcpy(out, &At(shape, tiles, c, t), sizeof(Bf16));
-      }
+    Bf16 row[kMaxHeadDim];
+    const size_t row_bytes = shape.head_dim * sizeof(Bf16);
+    for (int t = 0; t < shape.num_tokens; ++t, out += row_bytes) {
+      ReadToken(shape, tiles, t, row);
+      std::memcpy(out, row, row_bytes);
     }
   }
 
   absl::Status Decode(const PageShape& shape, std::span<const std::span<const std::byte>> planes,
                       const MutablePageTiles& tiles) const override {
+    LYNX_CHECK(shape.head_dim <= kMaxHeadDim);
     const size_t want = MaxPlaneBytes(shape, 0);
     if (planes[0].size() != want) {
       ClearPage(shape, tiles);
       return WrongPlaneSize(name(), 0, planes[0].size(), want);
     }
     const std::byte* in = planes[0].data();
-    for (int t = 0; t < shape.num_tokens; ++t) {
-      for (int c = 0; c < shape.head_dim; ++c, in += sizeof(Bf16)) {
-        std::memcpy(&At(shape, tiles, c, t), in, sizeof(Bf16));
-      }
+    Bf16 row[kMaxHeadDim];
+    const size_t row_bytes = shape.head_dim * sizeof(Bf16);
+    for (int t = 0; t < shape.num_tokens; ++t, in += row_bytes) {
+      std::memcpy(row, in, row_bytes);
+      WriteToken(shape, tiles, t, row);
     }
     return absl::OkStatus();
   }

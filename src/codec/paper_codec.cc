@@ -23,6 +23,8 @@
 
 #include "codec/codecs.h"
 #include "codec/tile_access.h"
+#include "codec/wide_loops.h"
+#include "lynx/plane_format.h"
 
 namespace lynx {
 namespace {
@@ -33,93 +35,116 @@ constexpr double kAlpha = 5;
 constexpr int kMaxMagnitude = 120;
 constexpr int kZeroBinCentre = 4;
 
-// The companding curve as tables, so that no element costs a logarithm.
+// The companding curve as tables, so that no element costs a logarithm. A code is anchor nibble +
+// 16 x residual nibble.
 class Companding {
  public:
   Companding() {
-    for (int i = 0; i <= kMaxMagnitude; ++i) threshold_[i] = static_cast<float>(Inverse(i - 0.5));
     for (int anchor = 0; anchor < 16; ++anchor) {
       const int bin = anchor & 7;
-      anchor_value_[anchor] = Signed(anchor, bin == 0 ? kZeroBinCentre : 16 * bin);
+      anchor_values_[anchor] = Signed(anchor, bin == 0 ? kZeroBinCentre : 16 * bin);
       for (int residual = 0; residual < 16; ++residual) {
-        value_[anchor + 16 * residual] = Signed(anchor, 16 * bin - residual + 8);
+        values_[anchor + 16 * residual] = Signed(anchor, 16 * bin - residual + 8);
       }
     }
-    threshold_[kMaxMagnitude + 1] = std::numeric_limits<float>::infinity();
     for (int i = 0, magnitude = 0; i <= kBuckets; ++i) {
       const float y = static_cast<float>(i) / kBuckets;
-      while (threshold_[magnitude + 1] <= y) ++magnitude;
-      bucket_[i] = static_cast<uint8_t>(magnitude);
+      while (Threshold(magnitude + 1) <= y) ++magnitude;
+      buckets_[i] = {std::bit_cast<uint32_t>(Threshold(magnitude + 1)),
+                     {PositiveCode(magnitude), PositiveCode(magnitude + 1)}};
     }
   }
 
-  // I of |y|, 0 <= y <= 1. A bucket is narrower than any step of I.
-  int Magnitude(float y) const {
-    const int i = bucket_[static_cast<int>(y * kBuckets)];
-    return i + (threshold_[i + 1] <= y);
+  // Where the code of -1 <= y <= 1 is looked up.
+  static int BucketOf(float y) { return static_cast<int>(std::abs(y) * kBuckets); }
+  // The code of y, which is not -0. A bucket is narrower than any step of I: it holds one at most.
+  uint8_t Code(float y, int bucket_of_y) const {
+    const auto bits = std::bit_cast<uint32_t>(y), magnitude = bits & 0x7fffffff;
+    const Bucket& bucket = buckets_[bucket_of_y];
+    return bucket.codes[magnitude >= bucket.step] | (bits >> 28 & 8);
   }
-  // y of anchor nibble + 16 x residual nibble.
-  float Value(int code) const { return value_[code]; }
-  // y of an anchor nibble alone.
-  float AnchorValue(int nibble) const { return anchor_value_[nibble]; }
+  // y of each code, and of each anchor nibble alone.
+  const float* values() const { return values_.data(); }
+  const float* anchor_values() const { return anchor_values_.data(); }
 
  private:
   static constexpr int kBuckets = 1024;
+  struct Bucket {
+    uint32_t step;  // where I grows by one: the bits of the float, which have its order
+    std::array<uint8_t, 2> codes;  // below and from there on
+  };
   static double Inverse(double magnitude) {
     return std::expm1(magnitude / kMaxMagnitude * std::log1p(kAlpha)) / kAlpha;
+  }
+  // The smallest y with that I.
+  static float Threshold(int magnitude) {
+    if (magnitude > kMaxMagnitude) return std::numeric_limits<float>::infinity();
+    return static_cast<float>(Inverse(magnitude - 0.5));
+  }
+  static uint8_t PositiveCode(int magnitude) {
+    const int bin = (magnitude + 7) / 16;
+    return static_cast<uint8_t>(bin + 16 * (16 * bin - magnitude + 8));
   }
   static float Signed(int anchor, int magnitude) {
     const auto y = static_cast<float>(Inverse(magnitude));
     return (anchor & 8) != 0 ? -y : y;
   }
 
-  std::array<float, kMaxMagnitude + 2> threshold_;  // the smallest y with that I
-  std::array<float, 256> value_;
-  std::array<float, 16> anchor_value_;
-  std::array<uint8_t, kBuckets + 1> bucket_;
+  std::array<Bucket, kBuckets + 1> buckets_;
+  std::array<float, 256> values_;
+  std::array<float, 16> anchor_values_;
 };
 
-struct Channel {
-  Bf16 lo, hi;
-  std::array<uint8_t, kMaxChunks> mean, scale;
-};
-
-// Places of a channel's numbers in plane 0.
+// Places in plane 0, and in the code rows of both planes.
 struct Layout {
   explicit Layout(const PageShape& shape)
       : head_dim(shape.head_dim), num_chunks((shape.num_tokens + kChunk - 1) / kChunk) {}
-  size_t chunk(int i) const { return size_t{4} * head_dim + size_t{2} * head_dim * i; }
-  size_t codes() const { return chunk(num_chunks); }
+  size_t hi() const { return size_t{2} * head_dim; }
+  size_t mean(int chunk) const { return size_t{4} * head_dim + size_t{2} * head_dim * chunk; }
+  size_t scale(int chunk) const { return mean(chunk) + head_dim; }
+  size_t codes() const { return mean(num_chunks); }
+  size_t row_bytes() const { return size_t{1} * head_dim / 2; }
   int head_dim;
   int num_chunks;
 };
 
-void PutChannel(const Layout& layout, int c, const Channel& channel, std::byte* plane) {
-  std::memcpy(plane + c * sizeof(Bf16), &channel.lo, sizeof(Bf16));
-  std::memcpy(plane + (layout.head_dim + c) * sizeof(Bf16), &channel.hi, sizeof(Bf16));
-  for (int i = 0; i < layout.num_chunks; ++i) {
-    plane[layout.chunk(i) + c] = std::byte{channel.mean[i]};
-    plane[layout.chunk(i) + layout.head_dim + c] = std::byte{channel.scale[i]};
+// The least and the greatest value of each channel, as finite floats.
+struct Ranges {
+  Ranges() {
+    std::fill_n(lo, kMaxHeadDim, std::numeric_limits<float>::infinity());
+    std::fill_n(hi, kMaxHeadDim, -std::numeric_limits<float>::infinity());
   }
+  // Of equals (+0 and -0) the first is the least and the last is the greatest.
+  LYNX_WIDE_LOOPS void Add(const float* least, const float* greatest, int head_dim) {
+    for (int c = 0; c < head_dim; ++c) lo[c] = least[c] < lo[c] ? least[c] : lo[c];
+    for (int c = 0; c < head_dim; ++c) hi[c] = greatest[c] < hi[c] ? hi[c] : greatest[c];
+  }
+  float lo[kMaxHeadDim], hi[kMaxHeadDim];
+};
+
+// A chunk's numbers of each channel: y = ((x - lo) per_range - mean) scale. In double, because
+// hi - lo of BF16 may exceed the largest float.
+struct Scaling {
+  double Unit(int c, float x) const { return (x - lo[c]) * per_range[c]; }
+  double lo[kMaxHeadDim], per_range[kMaxHeadDim], mean[kMaxHeadDim], scale[kMaxHeadDim];
+};
+
+void PutBf16(Bf16 value, uint8_t* out) { std::memcpy(out, &value, sizeof(value)); }
+
+Bf16 GetBf16(const std::byte* in) {
+  Bf16 value;
+  std::memcpy(&value, in, sizeof(value));
+  return value;
 }
 
-Channel GetChannel(const Layout& layout, int c, const std::byte* plane) {
-  Channel channel;
-  std::memcpy(&channel.lo, plane + c * sizeof(Bf16), sizeof(Bf16));
-  std::memcpy(&channel.hi, plane + (layout.head_dim + c) * sizeof(Bf16), sizeof(Bf16));
-  for (int i = 0; i < layout.num_chunks; ++i) {
-    channel.mean[i] = std::to_integer<uint8_t>(plane[layout.chunk(i) + c]);
-    channel.scale[i] = std::to_integer<uint8_t>(plane[layout.chunk(i) + layout.head_dim + c]);
-  }
-  return channel;
+LYNX_WIDE_LOOPS void MulAdd(int size, const float* y, const double* a, const double* b, Bf16* x) {
+  for (int i = 0; i < size; ++i) x[i] = FiniteBf16(static_cast<float>(y[i] * a[i] + b[i]));
 }
 
-void OrNibble(std::byte* codes, int head_dim, int c, int t, int nibble) {
-  codes[(static_cast<size_t>(t) * head_dim + c) / 2] |= std::byte(nibble << (c % 2 * 4));
-}
-int GetNibble(const std::byte* codes, int head_dim, int c, int t) {
-  return std::to_integer<int>(codes[(static_cast<size_t>(t) * head_dim + c) / 2] >> (c % 2 * 4)) &
-         15;
+LYNX_WIDE_LOOPS void ReadFloats(const PageShape& shape, const PageTiles& tiles, int t, float* x) {
+  Bf16 row[kMaxHeadDim];
+  ReadToken(shape, tiles, t, row);
+  for (int c = 0; c < shape.head_dim; ++c) x[c] = ToFloat(Finite(row[c]));
 }
 
 class PaperCodec final : public Codec {
@@ -129,102 +154,161 @@ class PaperCodec final : public Codec {
   bool lossless() const override { return false; }
 
   size_t MaxPlaneBytes(const PageShape& shape, int plane) const override {
-    const size_t codes = static_cast<size_t>(shape.num_tokens) * shape.head_dim / 2;
-    return plane == 0 ? Layout(shape).codes() + codes : codes;
+    const Layout layout(shape);
+    return (plane == 0 ? layout.codes() : 0) + shape.num_tokens * layout.row_bytes();
   }
 
   void Encode(const PageShape& shape, const PageTiles& tiles,
-              std::span<std::vector<std::byte>> planes) const override {
-    std::byte* out[2];
-    for (int p = 0; p < 2; ++p) {
-      const size_t begin = planes[p].size();
-      planes[p].resize(begin + MaxPlaneBytes(shape, p));
-      out[p] = planes[p].data() + begin;
-    }
-    for (int c = 0; c < shape.head_dim; ++c) EncodeChannel(shape, tiles, c, out[0], out[1]);
-  }
+              std::span<std::vector<std::byte>> planes) const override;
 
   absl::Status Decode(const PageShape& shape, std::span<const std::span<const std::byte>> planes,
-                      const MutablePageTiles& tiles) const override {
-    for (size_t p = 0; p < planes.size(); ++p) {
-      const size_t want = MaxPlaneBytes(shape, static_cast<int>(p));
-      if (planes[p].size() == want) continue;
-      ClearPage(shape, tiles);
-      return WrongPlaneSize(name(), static_cast<int>(p), planes[p].size(), want);
-    }
-    const std::byte* residual = planes.size() > 1 ? planes[1].data() : nullptr;
-    for (int c = 0; c < shape.head_dim; ++c) {
-      if (DecodeChannel(shape, tiles, c, planes[0].data(), residual)) continue;
-      ClearPage(shape, tiles);
-      return absl::DataLossError(
-          absl::StrCat("codec paper: channel ", c, " has no finite minimum below its maximum"));
-    }
-    return absl::OkStatus();
-  }
+                      const MutablePageTiles& tiles) const override;
 
  private:
-  void EncodeChannel(const PageShape& shape, const PageTiles& tiles, int c, std::byte* anchor,
-                     std::byte* residual) const;
-  bool DecodeChannel(const PageShape& shape, const MutablePageTiles& tiles, int c,
-                     const std::byte* anchor, const std::byte* residual) const;
+  LYNX_WIDE_LOOPS void EncodeChunk(const PageShape& shape, const PageTiles& tiles, int chunk,
+                                   const Ranges& range, Scaling& scaling,
+                                   uint8_t* const out[2]) const;
+  LYNX_WIDE_LOOPS void EncodeToken(const Layout& layout, const Scaling& scaling, const float* x,
+                                   uint8_t* anchors, uint8_t* residuals) const;
+  // The values of one token's codes; residuals are null when only the anchors are there.
+  void DecodeCodes(const Layout& layout, const std::byte* anchors, const std::byte* residuals,
+                   float* y) const;
 
   static constexpr PlaneSpec kPlanes[] = {{"anchor4", 4}, {"residual4", 4}};
   Companding companding_;
 };
 
-void PaperCodec::EncodeChannel(const PageShape& shape, const PageTiles& tiles, int c,
-                               std::byte* anchor, std::byte* residual) const {
+void PaperCodec::Encode(const PageShape& shape, const PageTiles& tiles,
+                        std::span<std::vector<std::byte>> planes) const {
+  LYNX_CHECK(shape.head_dim <= kMaxHeadDim);
   const Layout layout(shape);
-  float x[kPageTokens];
-  for (int t = 0; t < shape.num_tokens; ++t) x[t] = FiniteFloat(At(shape, tiles, c, t));
-  const auto [least, greatest] = std::minmax_element(x, x + shape.num_tokens);
-  // In double, because hi - lo of BF16 may exceed the largest float.
-  const double lo = *least, range = double{*greatest} - lo;
-  const double per_range = range > 0 ? 1 / range : 0.0;
-  Channel channel{ToBf16(*least), ToBf16(*greatest), {}, {}};
-  for (int i = 0; i < layout.num_chunks; ++i) {
-    const int begin = i * kChunk, end = std::min(begin + kChunk, shape.num_tokens);
-    double u[kChunk], sum = 0, largest = 0;
-    for (int t = begin; t < end; ++t) {
-      u[t - begin] = (x[t] - lo) * per_range;
-      sum += u[t - begin];
-    }
-    channel.mean[i] = static_cast<uint8_t>(std::floor(sum / (end - begin) * 255 + 0.5));
-    const double mean = channel.mean[i] / 255.0;
-    for (int t = begin; t < end; ++t) largest = std::max(largest, std::abs(u[t - begin] - mean));
-    channel.scale[i] = static_cast<uint8_t>(std::clamp(std::ceil(largest * 255), 1.0, 255.0));
-    const double scale = 255.0 / channel.scale[i];
-    for (int t = begin; t < end; ++t) {
-      const double y = (u[t - begin] - mean) * scale;
-      const int magnitude = companding_.Magnitude(static_cast<float>(std::min(std::abs(y), 1.0)));
-      const int bin = (magnitude + 7) / 16;
-      OrNibble(anchor + layout.codes(), shape.head_dim, c, t, bin | (y < 0 ? 8 : 0));
-      OrNibble(residual, shape.head_dim, c, t, 16 * bin - magnitude + 8);
-    }
+  uint8_t* out[2];
+  for (int p = 0; p < 2; ++p) {
+    const size_t begin = planes[p].size();
+    planes[p].resize(begin + MaxPlaneBytes(shape, p));
+    out[p] = reinterpret_cast<uint8_t*>(planes[p].data()) + begin;
   }
-  PutChannel(layout, c, channel, anchor);
+  Ranges page, chunks[kMaxChunks];
+  for (int t = 0; t < shape.num_tokens; ++t) {
+    float x[kMaxHeadDim];
+    ReadFloats(shape, tiles, t, x);
+    chunks[t / kChunk].Add(x, x, shape.head_dim);
+  }
+  for (int i = 0; i < layout.num_chunks; ++i) {
+    page.Add(chunks[i].lo, chunks[i].hi, shape.head_dim);
+  }
+  Scaling scaling;
+  for (int c = 0; c < shape.head_dim; ++c) {
+    PutBf16(ToBf16(page.lo[c]), out[0] + c * sizeof(Bf16));
+    PutBf16(ToBf16(page.hi[c]), out[0] + layout.hi() + c * sizeof(Bf16));
+    const double range = double{page.hi[c]} - page.lo[c];
+    scaling.lo[c] = page.lo[c];
+    scaling.per_range[c] = range > 0 ? 1 / range : 0.0;
+  }
+  for (int i = 0; i < layout.num_chunks; ++i) {
+    EncodeChunk(shape, tiles, i, chunks[i], scaling, out);
+  }
 }
 
-bool PaperCodec::DecodeChannel(const PageShape& shape, const MutablePageTiles& tiles, int c,
-                               const std::byte* anchor, const std::byte* residual) const {
+LYNX_WIDE_LOOPS void PaperCodec::EncodeChunk(const PageShape& shape, const PageTiles& tiles,
+                                             int chunk, const Ranges& range, Scaling& scaling,
+                                             uint8_t* const out[2]) const {
   const Layout layout(shape);
-  const Channel channel = GetChannel(layout, c, anchor);
-  const double lo = ToFloat(channel.lo), range = ToFloat(channel.hi) - lo;
-  if (!std::isfinite(range) || range < 0) return false;
+  const int begin = chunk * kChunk, end = std::min(begin + kChunk, shape.num_tokens);
+  float x[kChunk][kMaxHeadDim];
+  double sum[kMaxHeadDim] = {};
+  for (int t = begin; t < end; ++t) {
+    ReadFloats(shape, tiles, t, x[t - begin]);
+    for (int c = 0; c < shape.head_dim; ++c) sum[c] += scaling.Unit(c, x[t - begin][c]);
+  }
+  for (int c = 0; c < shape.head_dim; ++c) {
+    const int mean = static_cast<int>(sum[c] / (end - begin) * 255 + 0.5);
+    scaling.mean[c] = mean / 255.0;
+    // Units grow with x, so the farthest from the mean is that of the least or the greatest.
+    const double largest = 255 * std::max(std::abs(scaling.Unit(c, range.lo[c]) - scaling.mean[c]),
+                                          std::abs(scaling.Unit(c, range.hi[c]) - scaling.mean[c]));
+    const int below = static_cast<int>(largest);
+    const int scale = std::clamp(below + (below < largest), 1, 255);
+    scaling.scale[c] = 255.0 / scale;
+    out[0][layout.mean(chunk) + c] = static_cast<uint8_t>(mean);
+    out[0][layout.scale(chunk) + c] = static_cast<uint8_t>(scale);
+  }
+  for (int t = begin; t < end; ++t) {
+    EncodeToken(layout, scaling, x[t - begin], out[0] + layout.codes() + t * layout.row_bytes(),
+                out[1] + t * layout.row_bytes());
+  }
+}
+
+LYNX_WIDE_LOOPS void PaperCodec::EncodeToken(const Layout& layout, const Scaling& scaling,
+                                             const float* x, uint8_t* anchors,
+                                             uint8_t* residuals) const {
+  float y[kMaxHeadDim];
+  int buckets[kMaxHeadDim];
+  for (int c = 0; c < layout.head_dim; ++c) {
+    const double scaled = (scaling.Unit(c, x[c]) - scaling.mean[c]) * scaling.scale[c];
+    y[c] = std::clamp(static_cast<float>(scaled), -1.0f, 1.0f);
+  }
+  for (int c = 0; c < layout.head_dim; ++c) buckets[c] = Companding::BucketOf(y[c]);
+  uint8_t codes[kMaxHeadDim];
+  for (int c = 0; c < layout.head_dim; ++c) codes[c] = companding_.Code(y[c], buckets[c]);
+  for (int k = 0; k < layout.head_dim / 2; ++k) {
+    const int even = codes[2 * k], odd = codes[2 * k + 1];
+    anchors[k] = static_cast<uint8_t>((even & 15) | odd << 4);
+    residuals[k] = static_cast<uint8_t>(even >> 4 | (odd & 0xf0));
+  }
+}
+
+void PaperCodec::DecodeCodes(const Layout& layout, const std::byte* anchors,
+                             const std::byte* residuals, float* y) const {
+  const float* values = residuals == nullptr ? companding_.anchor_values() : companding_.values();
+  for (int c = 0; c < layout.head_dim; c += 2) {
+    const int anchor = std::to_integer<int>(anchors[c / 2]);
+    const int residual = residuals == nullptr ? 0 : std::to_integer<int>(residuals[c / 2]);
+    y[c] = values[(anchor & 15) | (residual & 15) << 4];
+    y[c + 1] = values[anchor >> 4 | (residual & 0xf0)];
+  }
+}
+
+absl::Status PaperCodec::Decode(const PageShape& shape,
+                                std::span<const std::span<const std::byte>> planes,
+                                const MutablePageTiles& tiles) const {
+  LYNX_CHECK(shape.head_dim <= kMaxHeadDim);
+  for (size_t p = 0; p < planes.size(); ++p) {
+    const size_t want = MaxPlaneBytes(shape, static_cast<int>(p));
+    if (planes[p].size() == want) continue;
+    ClearPage(shape, tiles);
+    return WrongPlaneSize(name(), static_cast<int>(p), planes[p].size(), want);
+  }
+  const Layout layout(shape);
+  const std::byte* in = planes[0].data();
+  const std::byte* residuals = planes.size() > 1 ? planes[1].data() : nullptr;
+  double lo[kMaxHeadDim], range[kMaxHeadDim];
+  for (int c = 0; c < shape.head_dim; ++c) {
+    lo[c] = ToFloat(GetBf16(in + c * sizeof(Bf16)));
+    range[c] = ToFloat(GetBf16(in + layout.hi() + c * sizeof(Bf16))) - lo[c];
+    if (std::isfinite(range[c]) && range[c] >= 0) continue;
+    ClearPage(shape, tiles);
+    return absl::DataLossError(
+        absl::StrCat("codec paper: channel ", c, " has no finite minimum below its maximum"));
+  }
   for (int i = 0; i < layout.num_chunks; ++i) {
     // x = y a + b in double, because hi - lo may exceed the largest float.
-    const double a = channel.scale[i] / 255.0 * range, b = channel.mean[i] / 255.0 * range + lo;
+    double a[kMaxHeadDim], b[kMaxHeadDim];
+    for (int c = 0; c < shape.head_dim; ++c) {
+      a[c] = std::to_integer<int>(in[layout.scale(i) + c]) / 255.0 * range[c];
+      b[c] = std::to_integer<int>(in[layout.mean(i) + c]) / 255.0 * range[c] + lo[c];
+    }
     const int end = std::min((i + 1) * kChunk, shape.num_tokens);
     for (int t = i * kChunk; t < end; ++t) {
-      const int nibble = GetNibble(anchor + layout.codes(), shape.head_dim, c, t);
-      const float y =
-          residual == nullptr
-              ? companding_.AnchorValue(nibble)
-              : companding_.Value(nibble + 16 * GetNibble(residual, shape.head_dim, c, t));
-      At(shape, tiles, c, t) = FiniteBf16(y * a + b);
+      float y[kMaxHeadDim];
+      Bf16 x[kMaxHeadDim];
+      DecodeCodes(layout, in + layout.codes() + t * layout.row_bytes(),
+                  residuals == nullptr ? nullptr : residuals + t * layout.row_bytes(), y);
+      MulAdd(shape.head_dim, y, a, b, x);
+      WriteToken(shape, tiles, t, x);
     }
   }
-  return true;
+  return absl::OkStatus();
 }
 
 }  // namespace

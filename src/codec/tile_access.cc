@@ -1,7 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/tile_access.h"
 
+#include <cstring>
+
 namespace lynx {
+
+void ReadToken(const PageShape& shape, const PageTiles& tiles, int token, Bf16* channels) {
+  const Bf16* first = &At(shape, tiles, 0, token);
+  if (shape.kind == KvKind::kValue) {
+    std::memcpy(channels, first, shape.head_dim * sizeof(Bf16));
+  } else {
+    for (int c = 0; c < shape.head_dim; ++c) channels[c] = first[c * kBlockSize];
+  }
+}
+
+void WriteToken(const PageShape& shape, const MutablePageTiles& tiles, int token,
+                const Bf16* channels) {
+  Bf16* first = &At(shape, tiles, 0, token);
+  if (shape.kind == KvKind::kValue) {
+    std::memcpy(first, channels, shape.head_dim * sizeof(Bf16));
+  } else {
+    for (int c = 0; c < shape.head_dim; ++c) first[c * kBlockSize] = channels[c];
+  }
+}
 
 void ClearPage(const PageShape& shape, const MutablePageTiles& tiles) {
   for (int t = 0; t < shape.num_tokens; ++t) {

@@ -6,11 +6,11 @@
 // absmax / (2^(bits-1) - 1), code = x / scale rounded to nearest even, value = code * scale. NaN
 // counts as 0, Inf as the largest finite value; so are products that overflow.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "codec/codecs.h"
 #include "codec/tile_access.h"
+#include "codec/wide_loops.h"
 #include "lynx/plane_format.h"
 
 namespace lynx {
@@ -46,6 +46,7 @@ class TokenScaledCodec final : public Codec {
 
   absl::Status Decode(const PageShape& shape, std::span<const std::span<const std::byte>> planes,
                       const MutablePageTiles& tiles) const override {
+    LYNX_CHECK(shape.head_dim <= kMaxHeadDim);
     const size_t want = MaxPlaneBytes(shape, 0);
     bool ok = planes[0].size() == want;
     if (!ok) {
@@ -67,10 +68,11 @@ class TokenScaledCodec final : public Codec {
   size_t TokenBytes(const PageShape& shape) const {
     return NumGroups(shape) * sizeof(uint16_t) + static_cast<size_t>(shape.head_dim) * bits_ / 8;
   }
-  void EncodeToken(const PageShape& shape, const PageTiles& tiles, int t, std::byte* out) const {
-    float x[kMaxHeadDim];
+  LYNX_WIDE_LOOPS void EncodeToken(const PageShape& shape, const PageTiles& tiles, int t,
+                                   std::byte* out) const {
+    Bf16 x[kMaxHeadDim];
     int8_t code[kMaxHeadDim];
-    for (int c = 0; c < shape.head_dim; ++c) x[c] = FiniteFloat(At(shape, tiles, c, t));
+    ReadToken(shape, tiles, t, x);
     for (int begin = 0; begin < shape.head_dim; begin += group_) {
       const int size = std::min(group_, shape.head_dim - begin);
       const Bf16 scale = EncodeGroup(x + begin, size, code + begin);
@@ -86,41 +88,52 @@ class TokenScaledCodec final : public Codec {
     }
   }
 
-  Bf16 EncodeGroup(const float* x, int size, int8_t* code) const {
-    float absmax = 0;
-    for (int i = 0; i < size; ++i) absmax = std::max(absmax, std::abs(x[i]));
+  LYNX_WIDE_LOOPS Bf16 EncodeGroup(const Bf16* x, int size, int8_t* code) const {
+    int16_t absmax = 0;  // magnitudes are ordered as their bit patterns
+    for (int i = 0; i < size; ++i) {
+      absmax = std::max(absmax, static_cast<int16_t>(Finite(x[i]).bits & 0x7fff));
+    }
     const auto limit = static_cast<float>((1 << (bits_ - 1)) - 1);
-    const Bf16 scale = ToBf16(absmax / limit);
+    const Bf16 scale = ToBf16(ToFloat(Bf16{static_cast<uint16_t>(absmax)}) / limit);
     const float step = scale.bits == 0 ? 1.0f : ToFloat(scale);
     // Adding and subtracting this rounds small numbers to integers, nearest even.
     constexpr float kRounder = 0x1.8p23f;
     for (int i = 0; i < size; ++i) {
-      const float q = (std::clamp(x[i] / step, -limit, limit) + kRounder) - kRounder;
+      const float q =
+          (std::clamp(ToFloat(Finite(x[i])) / step, -limit, limit) + kRounder) - kRounder;
       code[i] = static_cast<int8_t>(q);
     }
     return scale;
   }
 
   // False when a scale is negative, infinite or NaN.
-  bool DecodeToken(const PageShape& shape, const MutablePageTiles& tiles, int t,
-                   const std::byte* in) const {
-    const std::byte* codes = in + NumGroups(shape) * sizeof(Bf16);
+  LYNX_WIDE_LOOPS bool DecodeToken(const PageShape& shape, const MutablePageTiles& tiles, int t,
+                                   const std::byte* in) const {
+    int8_t code[kMaxHeadDim];
+    Bf16 x[kMaxHeadDim];
+    GetCodes(in + NumGroups(shape) * sizeof(Bf16), shape.head_dim, code);
     for (int begin = 0; begin < shape.head_dim; begin += group_, in += sizeof(Bf16)) {
       Bf16 scale;
       std::memcpy(&scale, in, sizeof(scale));
       if (scale.bits >= kBf16Infinity) return false;
-      const double step = ToFloat(scale);
+      const float step = ToFloat(scale);  // 8 significant bits, so the products are exact
       const int end = std::min(begin + group_, shape.head_dim);
-      for (int c = begin; c < end; ++c) {
-        At(shape, tiles, c, t) = FiniteBf16(GetCode(codes, c) * step);
-      }
+      for (int c = begin; c < end; ++c) x[c] = FiniteBf16(static_cast<float>(code[c]) * step);
     }
+    WriteToken(shape, tiles, t, x);
     return true;
   }
 
-  int GetCode(const std::byte* codes, int c) const {
-    if (bits_ == 8) return std::to_integer<int8_t>(codes[c]);
-    return std::to_integer<int>((codes[c / 2] >> (c % 2 * 4)) & std::byte{15}) - kNibbleBias;
+  LYNX_WIDE_LOOPS void GetCodes(const std::byte* in, int head_dim, int8_t* code) const {
+    if (bits_ == 8) {
+      std::memcpy(code, in, head_dim);
+      return;
+    }
+    for (int c = 0; c < head_dim; c += 2) {
+      const auto pair = std::to_integer<uint8_t>(in[c / 2]);
+      code[c] = static_cast<int8_t>((pair & 15) - kNibbleBias);
+      code[c + 1] = static_cast<int8_t>((pair >> 4) - kNibbleBias);
+    }
   }
 
   std::string_view name_;

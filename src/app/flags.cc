@@ -68,6 +68,8 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
     Add<std::string>(command, "--generation-config",
                      "auto: the model's generation_config.json sets defaults; vllm: neutral ones",
                      [](Config& c, const std::string& v) { c.generation_config = v; });
+    Add<std::string>(command, "--metrics-aliases", "vllm: metrics also under vLLM's names",
+                     [](Config& c, const std::string& v) { c.metrics_aliases = v; });
     Add<int>(command, "--max-logprobs", "Most logprobs a request may ask for",
              [](Config& c, const int& v) { c.max_logprobs = v; });
     command.add_option("--api-key", api_keys_,

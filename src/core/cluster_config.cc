@@ -175,6 +175,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Origins("allowed_origins", &c->allowed_origins),
       Value<int>("shutdown_timeout_s", &c->shutdown_timeout_s, 0, 86400),
       Value<int>("max_logprobs", &c->max_logprobs, 0, 1000),
+      Choice("metrics_aliases", &c->metrics_aliases, {"none", "vllm"}),
       Size("max_body_bytes", &c->max_body_bytes),
       Switch("colocated", &c->colocated),
       Value<int>("watchdog_s", &c->watchdog_s, 1, 86400),

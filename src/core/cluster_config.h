@@ -42,6 +42,7 @@ struct ClusterConfig {
   std::vector<std::string> allowed_origins;  // CORS: "https://app.example", or "*"
   int shutdown_timeout_s = 30;
   int max_logprobs = 20;
+  std::string metrics_aliases = "none";  // or "vllm": also under vLLM's names
   int64_t max_body_bytes = 32 << 20;
   bool colocated = false;  // generation servers prefill by themselves; no context servers
 

@@ -17,6 +17,7 @@
 // NaN counts as 0, Inf as the largest finite value.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -35,8 +36,7 @@ constexpr double kAlpha = 5;
 constexpr int kMaxMagnitude = 120;
 constexpr int kZeroBinCentre = 4;
 
-// The companding curve as tables, so that no element costs a logarithm. A code is anchor nibble +
-// 16 x residual nibble.
+// The companding curve as tables, so that no element costs a logarithm.
 class Companding {
  public:
   Companding() {
@@ -47,31 +47,34 @@ class Companding {
         values_[anchor + 16 * residual] = Signed(anchor, 16 * bin - residual + 8);
       }
     }
-    for (int i = 0, magnitude = 0; i <= kBuckets; ++i) {
-      const float y = static_cast<float>(i) / kBuckets;
-      while (Threshold(magnitude + 1) <= y) ++magnitude;
-      buckets_[i] = {std::bit_cast<uint32_t>(Threshold(magnitude + 1)),
-                     {PositiveCode(magnitude), PositiveCode(magnitude + 1)}};
+    for (int i = 0, magnitude = 0; i < kBuckets; ++i) {
+      while (Threshold(magnitude + 1) * kScale <= static_cast<float>(i)) ++magnitude;
+      const uint16_t below = PositiveCode(magnitude), above = PositiveCode(magnitude + 1);
+      const auto step = std::bit_cast<uint32_t>(Threshold(magnitude + 1));
+      buckets_[i] = {step, {below, above}};
+      buckets_[kBuckets + i] = {step, {uint16_t(below | 8), uint16_t(above | 8)}};
     }
   }
 
   // Where the code of -1 <= y <= 1 is looked up.
-  static int BucketOf(float y) { return static_cast<int>(std::abs(y) * kBuckets); }
-  // The code of y, which is not -0. A bucket is narrower than any step of I: it holds one at most.
-  uint8_t Code(float y, int bucket_of_y) const {
-    const auto bits = std::bit_cast<uint32_t>(y), magnitude = bits & 0x7fffffff;
-    const Bucket& bucket = buckets_[bucket_of_y];
-    return bucket.codes[magnitude >= bucket.step] | (bits >> 28 & 8);
+  static int BucketOf(float y) {
+    return static_cast<int>(std::abs(y) * kScale) + (y < 0 ? kBuckets : 0);
   }
-  // y of each code, and of each anchor nibble alone.
+  // Anchor nibble + 256 x residual nibble of |y|. A bucket is narrower than any step of I, so it
+  // holds one at most.
+  int Code(float magnitude, int bucket_of_y) const {
+    const Bucket& bucket = buckets_[bucket_of_y];
+    return bucket.codes[std::bit_cast<uint32_t>(magnitude) >= bucket.step];
+  }
+  // y of anchor nibble + 16 x residual nibble, and of an anchor nibble alone.
   const float* values() const { return values_.data(); }
   const float* anchor_values() const { return anchor_values_.data(); }
 
  private:
-  static constexpr int kBuckets = 1024;
+  static constexpr int kScale = 1024, kBuckets = kScale + 1;
   struct Bucket {
     uint32_t step;  // where I grows by one: the bits of the float, which have its order
-    std::array<uint8_t, 2> codes;  // below and from there on
+    std::array<uint16_t, 2> codes;  // below and from there on
   };
   static double Inverse(double magnitude) {
     return std::expm1(magnitude / kMaxMagnitude * std::log1p(kAlpha)) / kAlpha;
@@ -81,16 +84,16 @@ class Companding {
     if (magnitude > kMaxMagnitude) return std::numeric_limits<float>::infinity();
     return static_cast<float>(Inverse(magnitude - 0.5));
   }
-  static uint8_t PositiveCode(int magnitude) {
+  static uint16_t PositiveCode(int magnitude) {
     const int bin = (magnitude + 7) / 16;
-    return static_cast<uint8_t>(bin + 16 * (16 * bin - magnitude + 8));
+    return static_cast<uint16_t>(bin + 256 * (16 * bin - magnitude + 8));
   }
   static float Signed(int anchor, int magnitude) {
     const auto y = static_cast<float>(Inverse(magnitude));
     return (anchor & 8) != 0 ? -y : y;
   }
 
-  std::array<Bucket, kBuckets + 1> buckets_;
+  std::array<Bucket, 2 * kBuckets> buckets_;  // of y >= 0, then of y < 0
   std::array<float, 256> values_;
   std::array<float, 16> anchor_values_;
 };
@@ -165,7 +168,7 @@ class PaperCodec final : public Codec {
                       const MutablePageTiles& tiles) const override;
 
  private:
-  LYNX_WIDE_LOOPS void EncodeChunk(const PageShape& shape, const PageTiles& tiles, int chunk,
+  LYNX_WIDE_LOOPS void EncodeChunk(const PageShape& shape, const float* x, int chunk,
                                    const Ranges& range, Scaling& scaling,
                                    uint8_t* const out[2]) const;
   LYNX_WIDE_LOOPS void EncodeToken(const Layout& layout, const Scaling& scaling, const float* x,
@@ -189,10 +192,11 @@ void PaperCodec::Encode(const PageShape& shape, const PageTiles& tiles,
     out[p] = reinterpret_cast<uint8_t*>(planes[p].data()) + begin;
   }
   Ranges page, chunks[kMaxChunks];
+  float x[kPageTokens * kMaxHeadDim];  // [num_tokens][head_dim]
   for (int t = 0; t < shape.num_tokens; ++t) {
-    float x[kMaxHeadDim];
-    ReadFloats(shape, tiles, t, x);
-    chunks[t / kChunk].Add(x, x, shape.head_dim);
+    float* token = x + static_cast<size_t>(t) * shape.head_dim;
+    ReadFloats(shape, tiles, t, token);
+    chunks[t / kChunk].Add(token, token, shape.head_dim);
   }
   for (int i = 0; i < layout.num_chunks; ++i) {
     page.Add(chunks[i].lo, chunks[i].hi, shape.head_dim);
@@ -206,20 +210,19 @@ void PaperCodec::Encode(const PageShape& shape, const PageTiles& tiles,
     scaling.per_range[c] = range > 0 ? 1 / range : 0.0;
   }
   for (int i = 0; i < layout.num_chunks; ++i) {
-    EncodeChunk(shape, tiles, i, chunks[i], scaling, out);
+    EncodeChunk(shape, x, i, chunks[i], scaling, out);
   }
 }
 
-LYNX_WIDE_LOOPS void PaperCodec::EncodeChunk(const PageShape& shape, const PageTiles& tiles,
-                                             int chunk, const Ranges& range, Scaling& scaling,
+LYNX_WIDE_LOOPS void PaperCodec::EncodeChunk(const PageShape& shape, const float* x, int chunk,
+                                             const Ranges& range, Scaling& scaling,
                                              uint8_t* const out[2]) const {
   const Layout layout(shape);
   const int begin = chunk * kChunk, end = std::min(begin + kChunk, shape.num_tokens);
-  float x[kChunk][kMaxHeadDim];
   double sum[kMaxHeadDim] = {};
   for (int t = begin; t < end; ++t) {
-    ReadFloats(shape, tiles, t, x[t - begin]);
-    for (int c = 0; c < shape.head_dim; ++c) sum[c] += scaling.Unit(c, x[t - begin][c]);
+    const float* token = x + static_cast<size_t>(t) * shape.head_dim;
+    for (int c = 0; c < shape.head_dim; ++c) sum[c] += scaling.Unit(c, token[c]);
   }
   for (int c = 0; c < shape.head_dim; ++c) {
     const int mean = static_cast<int>(sum[c] / (end - begin) * 255 + 0.5);
@@ -234,8 +237,8 @@ LYNX_WIDE_LOOPS void PaperCodec::EncodeChunk(const PageShape& shape, const PageT
     out[0][layout.scale(chunk) + c] = static_cast<uint8_t>(scale);
   }
   for (int t = begin; t < end; ++t) {
-    EncodeToken(layout, scaling, x[t - begin], out[0] + layout.codes() + t * layout.row_bytes(),
-                out[1] + t * layout.row_bytes());
+    EncodeToken(layout, scaling, x + static_cast<size_t>(t) * shape.head_dim,
+                out[0] + layout.codes() + t * layout.row_bytes(), out[1] + t * layout.row_bytes());
   }
 }
 
@@ -248,13 +251,15 @@ LYNX_WIDE_LOOPS void PaperCodec::EncodeToken(const Layout& layout, const Scaling
     const double scaled = (scaling.Unit(c, x[c]) - scaling.mean[c]) * scaling.scale[c];
     y[c] = std::clamp(static_cast<float>(scaled), -1.0f, 1.0f);
   }
-  for (int c = 0; c < layout.head_dim; ++c) buckets[c] = Companding::BucketOf(y[c]);
-  uint8_t codes[kMaxHeadDim];
-  for (int c = 0; c < layout.head_dim; ++c) codes[c] = companding_.Code(y[c], buckets[c]);
-  for (int k = 0; k < layout.head_dim / 2; ++k) {
-    const int even = codes[2 * k], odd = codes[2 * k + 1];
-    anchors[k] = static_cast<uint8_t>((even & 15) | odd << 4);
-    residuals[k] = static_cast<uint8_t>(even >> 4 | (odd & 0xf0));
+  for (int c = 0; c < layout.head_dim; ++c) {
+    buckets[c] = Companding::BucketOf(y[c]);
+    y[c] = std::abs(y[c]);
+  }
+  for (int c = 0; c < layout.head_dim; c += 2) {
+    const int even = companding_.Code(y[c], buckets[c]);
+    const int pair = even | companding_.Code(y[c + 1], buckets[c + 1]) << 4;
+    anchors[c / 2] = static_cast<uint8_t>(pair);
+    residuals[c / 2] = static_cast<uint8_t>(pair >> 8);
   }
 }
 

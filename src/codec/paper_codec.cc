@@ -106,7 +106,7 @@ struct Layout {
   size_t mean(int chunk) const { return size_t{4} * head_dim + size_t{2} * head_dim * chunk; }
   size_t scale(int chunk) const { return mean(chunk) + head_dim; }
   size_t codes() const { return mean(num_chunks); }
-  size_t row_bytes() const { return size_t{1} * head_dim / 2; }
+  size_t row_bytes() const { return static_cast<size_t>(head_dim) / 2; }
   int head_dim;
   int num_chunks;
 };
@@ -255,11 +255,12 @@ LYNX_WIDE_LOOPS void PaperCodec::EncodeToken(const Layout& layout, const Scaling
     buckets[c] = Companding::BucketOf(y[c]);
     y[c] = std::abs(y[c]);
   }
-  for (int c = 0; c < layout.head_dim; c += 2) {
-    const int even = companding_.Code(y[c], buckets[c]);
-    const int pair = even | companding_.Code(y[c + 1], buckets[c + 1]) << 4;
-    anchors[c / 2] = static_cast<uint8_t>(pair);
-    residuals[c / 2] = static_cast<uint8_t>(pair >> 8);
+  const int num_pairs = layout.head_dim / 2;
+  for (int k = 0; k < num_pairs; ++k) {
+    const int even = companding_.Code(y[2 * k], buckets[2 * k]);
+    const int pair = even | companding_.Code(y[2 * k + 1], buckets[2 * k + 1]) << 4;
+    anchors[k] = static_cast<uint8_t>(pair);
+    residuals[k] = static_cast<uint8_t>(pair >> 8);
   }
 }
 

@@ -82,6 +82,10 @@ function(lynx_test name)
     set(arg_LABELS unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
+  if(LYNX_SANITIZE MATCHES address)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT
+      "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp")
+  endif()
   if(LYNX_SANITIZE MATCHES thread)  # UCX's memory hooks crash when a thread starts under TSan
     set_tests_properties(${name} PROPERTIES ENVIRONMENT
       "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp;UCX_MEM_EVENTS=no;UCX_MEM_MMAP_HOOK_MODE=none")

@@ -14,7 +14,7 @@ SAMPLED = {"temperature": 0.8, "top_p": 0.95}
 def answers(cluster, prompts, concurrency=1):
     """Greedy and sampled token ids of every prompt, and the timelines."""
     jobs = [(p, {}) for p in prompts]
-    jobs += [(p, {**SAMPLED, "seed": 1000 + i}) for i, p in enumerate(prompts)]
+    jobs += [(p, {**SAMPLED, "seed": sum(p)}) for p in prompts]
     with ThreadPoolExecutor(concurrency) as pool:
         results = list(pool.map(lambda j: cluster.complete(j[0], MAX_TOKENS, **j[1]), jobs))
     return [ids for ids, _ in results], [a["usage"]["lynx"] for _, a in results]

@@ -31,9 +31,9 @@ struct Bf16 {
   friend bool operator==(Bf16, Bf16) = default;
 };
 
-inline float ToFloat(Bf16 v) { return std::bit_cast<float>(uint32_t{v.bits} << 16); }
+constexpr float ToFloat(Bf16 v) { return std::bit_cast<float>(uint32_t{v.bits} << 16); }
 
-inline Bf16 ToBf16(float f) {
+constexpr Bf16 ToBf16(float f) {
   uint32_t u = std::bit_cast<uint32_t>(f);
   if ((u & 0x7fffffffu) > 0x7f800000u) return Bf16{static_cast<uint16_t>((u >> 16) | 0x40)};
   u += 0x7fffu + ((u >> 16) & 1u);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/math_ref.h"
+#include "kernels/common/math_ref.h"
 
 namespace lynx::cpu {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/math_ref.h"
+#include "kernels/common/math_ref.h"
 #include "lynx/types.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/math_ref.h"
+#include "kernels/common/math_ref.h"
 #include "kernels/cpu/row_split.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -10,7 +10,7 @@
 namespace lynx {
 
 // e^x for x <= 0; relative error below 1e-15 down to -690, 0 below that.
-inline double ExactExp(double x) {
+constexpr double ExactExp(double x) {
   constexpr double kLog2E = 1.4426950408889634;
   constexpr double kLn2Hi = 6.93147180369123816490e-01, kLn2Lo = 1.90821492927058770002e-10;
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
@@ -38,7 +38,7 @@ inline double ExactExp(double x) {
 }
 
 // Natural logarithm of a positive normal number; relative error below 1e-15.
-inline double ExactLog(double x) {
+constexpr double ExactLog(double x) {
   constexpr double kLn2Hi = 6.93147180369123816490e-01, kLn2Lo = 1.90821492927058770002e-10;
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcd;
   const uint64_t bits = std::bit_cast<uint64_t>(x);

@@ -8,7 +8,7 @@
 
 namespace lynx {
 
-inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint32_t key0,
+constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint32_t key0,
                                           uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xd2511f53} * counter[0];
@@ -23,7 +23,7 @@ inline std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint3
 
 // The words for four neighbouring tokens, 4 * group .. 4 * group + 3, at one position of a
 // sequence. One word is all the randomness a (seed, position, token) has.
-inline std::array<uint32_t, 4> TokenNoise(uint64_t seed, int64_t position, uint32_t group) {
+constexpr std::array<uint32_t, 4> TokenNoise(uint64_t seed, int64_t position, uint32_t group) {
   const auto p = static_cast<uint64_t>(position);
   return Philox4x32({group, static_cast<uint32_t>(p), static_cast<uint32_t>(p >> 32), 0},
                     static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/cpu/float_mode.h"
-#include "kernels/cpu/math_ref.h"
+#include "kernels/common/math_ref.h"
 #include "tests/kernels_cpu/paged_kv.h"
 
 namespace lynx::cpu {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalar meaning of the arithmetic that all kernels share: exp, and the order of a row sum.
-// lanes-inl.h computes the same bits 16 at a time.
+// The scalar meaning of the arithmetic that all kernels of all back-ends share: exp, and the order
+// of a row sum. kernels/cpu/lanes-inl.h computes the same bits 16 at a time.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
 
-namespace lynx::cpu {
+#include "lynx/host_device.h"
+
+namespace lynx {
 
 // Row sums and maxima run in 16 virtual lanes, element i in lane i % 16, which a fixed tree joins.
 inline constexpr int kLanes = 16;
@@ -31,10 +33,10 @@ struct ExpConstants {
 };
 
 // max and min as the vector instructions define them: the second operand when either is NaN.
-inline float MaxRef(float a, float b) { return a > b ? a : b; }
-inline float MinRef(float a, float b) { return a < b ? a : b; }
+LYNX_HOST_DEVICE inline float MaxRef(float a, float b) { return a > b ? a : b; }
+LYNX_HOST_DEVICE inline float MinRef(float a, float b) { return a < b ? a : b; }
 
-inline float ExpRef(float x) {
+LYNX_HOST_DEVICE inline float ExpRef(float x) {
   using C = ExpConstants;
   x = MinRef(C::kMax, MaxRef(C::kMin, x));
   const float rounded = std::fma(x, C::kLog2E, C::kRound);  // the low bits are t
@@ -54,17 +56,26 @@ inline float ExpRef(float x) {
 
 // Joins 16 lanes: halves are combined until one is left.
 template <typename Op>
-float JoinLanesRef(const float (&lanes)[kLanes], Op op) {
+LYNX_HOST_DEVICE float JoinLanesRef(const float (&lanes)[kLanes], Op op) {
   float t[8];
   for (int i = 0; i < 8; ++i) t[i] = op(lanes[i], lanes[i + 8]);
   for (int i = 0; i < 4; ++i) t[i] = op(t[i], t[i + 4]);
   return op(op(t[0], t[2]), op(t[1], t[3]));
 }
 
-inline float SumLanesRef(const float (&lanes)[kLanes]) {
-  return JoinLanesRef(lanes, [](float a, float b) { return a + b; });
+struct AddOp {
+  LYNX_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
+};
+struct MaxOp {
+  LYNX_HOST_DEVICE float operator()(float a, float b) const { return MaxRef(a, b); }
+};
+
+LYNX_HOST_DEVICE inline float SumLanesRef(const float (&lanes)[kLanes]) {
+  return JoinLanesRef(lanes, AddOp{});
 }
 
-inline float MaxLanesRef(const float (&lanes)[kLanes]) { return JoinLanesRef(lanes, MaxRef); }
+LYNX_HOST_DEVICE inline float MaxLanesRef(const float (&lanes)[kLanes]) {
+  return JoinLanesRef(lanes, MaxOp{});
+}
 
-}  // namespace lynx::cpu
+}  // namespace lynx

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA back-end, where there is an nvcc. Without one everything else builds the same.
+# lynx_cuda_module(name DIR dir SRC … DEPS …): like lynx_module; SRC names .cu files.
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER AND NOT LYNX_SANITIZE)
+  set(lynx_have_nvcc ON)
+else()
+  set(lynx_have_nvcc OFF)
+endif()
+option(LYNX_CUDA "Build the CUDA back-end" ${lynx_have_nvcc})
+if(LYNX_CUDA)
+  set(LYNX_CUDA_ARCHITECTURES 80-real 90-real 100-real CACHE STRING "Architectures to compile for")
+  set(CMAKE_CUDA_ARCHITECTURES ${LYNX_CUDA_ARCHITECTURES})
+  enable_language(CUDA)
+  # CMake 3.25 does not know yet that nvcc 12 and later have C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
+function(lynx_cuda_module name)
+  if(NOT LYNX_CUDA)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "DIR" "SRC;DEPS" ${ARGN})
+  list(TRANSFORM arg_SRC PREPEND ${arg_DIR}/)
+  list(TRANSFORM arg_SRC APPEND .cu)
+  lynx_resolve(deps ${arg_DEPS})
+  add_library(lynx_${name} STATIC ${arg_SRC})
+  target_include_directories(lynx_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
+  # No contraction: every fused multiply-add of a kernel is written out (docs/numerics.md).
+  target_compile_options(lynx_${name} PRIVATE
+    -fmad=false -ftz=true -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr -Werror=all-warnings -Xptxas=-v
+    -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-Wno-unused-parameter,-ffp-contract=off)
+  target_link_libraries(lynx_${name} PUBLIC ${deps})
+endfunction()

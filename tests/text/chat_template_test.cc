@@ -168,10 +168,6 @@ TEST(ChatTemplate, LeavesSignalsAlone) {
 
 // A Python of one's own, first on PATH and named in the environment, must not matter.
 TEST(ChatTemplateDeathTest, IgnoresTheEnvironment) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP()
-      << "fails under AddressSanitizer, without a report of it; the cause is not known yet";
-#endif
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
@@ -184,7 +180,8 @@ TEST(ChatTemplateDeathTest, IgnoresTheEnvironment) {
                      rendered.ok() ? rendered->c_str() : rendered.status().ToString().c_str());
         std::_Exit(rendered.ok() ? 0 : 1);
       },
-      testing::ExitedWithCode(0), "Hi");
+      // A matcher, not a regular expression: libonig brings a regexec of its own.
+      testing::ExitedWithCode(0), testing::HasSubstr("Hi"));
 }
 
 class TemplateSource : public testing::Test {

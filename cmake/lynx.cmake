@@ -22,12 +22,6 @@ if(LYNX_SANITIZE)
     target_compile_options(lynx_options INTERFACE -Wno-tsan)  # Asio's fences
     target_compile_definitions(lynx_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
-  # UBSan makes GCC spend minutes on each of these; their scalar references stay checked.
-  file(GLOB lynx_vector_kernels ${PROJECT_SOURCE_DIR}/kernels/cpu/*_avx*.cc
-                                ${PROJECT_SOURCE_DIR}/kernels/cpu/*_segment.cc
-                                ${PROJECT_SOURCE_DIR}/kernels/cpu/*_simd.cc)
-  set_source_files_properties(${lynx_vector_kernels} PROPERTIES
-                              COMPILE_OPTIONS -fno-sanitize=undefined)
 endif()
 
 find_program(LYNX_CCACHE ccache)

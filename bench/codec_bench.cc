@@ -115,11 +115,12 @@ void BenchCodePlanes(const Backend& backend, const Page& page) {
     planes[p].resize(layout.max_plane_bytes(p) + kPlaneSlack);
     params.planes[p] = planes[p].data();
   }
-  backend.PlaneEncode(params);
+  backend.PlaneEncode({&params, 1});
   for (const size_t b : bytes) room += b;
   const double bits = 8.0 * static_cast<double>(room) / (kPageTokens * page.shape.head_dim);
-  Report({"planes", "encode", kExactPlane, &page, backend.target(), bits},
-         [&] { backend.PlaneEncode(params); });
+  Report({"planes", "encode", kExactPlane, &page, backend.target(), bits}, [&] {
+    backend.PlaneEncode({&params, 1});
+  });
 }
 
 void Run() {

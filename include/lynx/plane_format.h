@@ -108,7 +108,8 @@ struct PlaneDecodeParams {
   std::array<const std::byte*, kNumPlanes> planes = {};
   std::array<size_t, kNumPlanes> plane_bytes = {};
   MutablePageTiles tiles;
-  bool* ok = nullptr;  // false: the bytes are not those of a page of this shape
+  // false: the bytes are not those of a page of this shape; its slots are 0 then.
+  bool* ok = nullptr;
 };
 
 }  // namespace lynx

@@ -28,18 +28,41 @@ class CpuBackend final : public Backend {
   Compute compute() const override { return options_.compute; }
   int num_threads() const override { return pool_.num_threads(); }
 
+  bool is_host() const override { return true; }
+  Buffer Allocate(size_t bytes) override;
+  void Free(std::byte* memory, size_t bytes) override;
+  int64_t free_bytes() const override;
+  void Upload(void* to, const void* from, size_t bytes) override;
+  void Download(void* to, const void* from, size_t bytes) override;
+
   std::unique_ptr<Weight> PackWeight(const WeightView& view) override;
-  void Embed(const WeightView& table, std::span<const TokenId> ids, float* out) override;
+  std::unique_ptr<Weight> PackEmbedding(const WeightView& view) override;
+  bool Reserve(const StepLimits&) override { return true; }
+
+  void BeginForward(const ForwardBatch&) override {}
+  void EndForward() override {}
+  void Embed(const Weight& table, std::span<const TokenId> ids, float* out) override;
+  void GatherRows(const float* x, std::span<const int32_t> rows, int dim, float* y) override;
   void RmsNorm(const float* x, const float* weight, float eps, int64_t n, int dim,
                float* y) override;
   void Gemm(const float* x, int rows, int64_t k, std::span<const GemmOutput> outputs) override;
+  void Logits(const LogitsParams& params) override;
+  bool chooses_tokens() const override { return false; }
   void Rope(float* x, int rows, int num_heads, int head_dim, const int32_t* positions,
             const RopeTable& table) override;
   void KvWrite(const KvWriteParams& params) override;
+  void KvWritten(int) override {}
   void Attention(const AttentionParams& params) override;
   void SiluMul(const float* gate, const float* up, int64_t n, float* y) override;
-  void PlaneEncode(const PlaneEncodeParams& params) const override;
-  void PlaneDecode(const PlaneDecodeParams& params) const override;
+
+  void PlaneEncode(std::span<const PlaneEncodeParams> pages) const override;
+  void PlaneDecode(std::span<const PlaneDecodeParams> pages) const override;
+  // A page stays in the cache while it is worked on.
+  int max_plane_batch() const override { return 1; }
+  void ReadTiles(int layer, std::span<const std::byte* const> tiles, size_t tile_bytes,
+                 std::byte* to) const override;
+  void WriteTiles(std::span<std::byte* const> tiles, size_t tile_bytes,
+                  const std::byte* from) const override;
 
  private:
   explicit CpuBackend(const Options& options);

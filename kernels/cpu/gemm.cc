@@ -286,4 +286,8 @@ void CpuBackend::Gemm(const float* x, int rows, int64_t k, std::span<const GemmO
   }
 }
 
+void CpuBackend::Logits(const LogitsParams& params) {
+  Gemm(params.x, params.rows, params.k, {&params.head, 1});
+}
+
 }  // namespace lynx::cpu

@@ -110,7 +110,7 @@ bool PageDecoder::ReadPageMetadata() {
   for (int c = 0; c < head_dim(); ++c) {
     if ((lo[c] & kMagnitude) >= kInfinity || range[c] >= kInfinity) return false;
     page_lo_[c] = HalfToFloat(lo[c]);
-    unit_[c] = HalfToFloat(range[c]) * 0x1p-8f;
+    unit_[c] = GroupUnit(range[c]);
   }
   return true;
 }
@@ -187,8 +187,23 @@ void DecodePlanes(const PlaneBlockKernels& kernels, const PlaneDecodeParams& par
   *params.ok = PageDecoder(kernels, params).Run();
 }
 
-void CpuBackend::PlaneDecode(const PlaneDecodeParams& params) const {
-  DecodePlanes(PlaneBlockKernelsFor(options_.target), params);
+namespace {
+
+void ClearPage(const PageShape& shape, const MutablePageTiles& tiles) {
+  for (int t = 0; t < shape.num_tokens; ++t) {
+    for (int c = 0; c < shape.head_dim; ++c) {
+      tiles[t / kBlockSize][TileIndex(shape.kind, shape.head_dim, c, t % kBlockSize)] = Bf16{};
+    }
+  }
+}
+
+}  // namespace
+
+void CpuBackend::PlaneDecode(std::span<const PlaneDecodeParams> pages) const {
+  for (const PlaneDecodeParams& params : pages) {
+    DecodePlanes(PlaneBlockKernelsFor(options_.target), params);
+    if (!*params.ok) ClearPage(params.shape, params.tiles);
+  }
 }
 
 }  // namespace lynx::cpu

@@ -53,7 +53,7 @@ class EngineBench {
     LYNX_RETURN_IF_ERROR(CheckLength(tokens));
     const Sequences sequences(1, tokens);
     LYNX_ASSIGN_OR_RETURN(const auto cache,
-                          KvCache::Create(model_.kv_layout(), sequences.num_blocks()));
+                          KvCache::Create(backend_, model_.kv_layout(), sequences.num_blocks()));
     const Timing timing = Measure(options_.repeats, [&] { Fill(*cache, sequences, 0, tokens); });
     Print({{"kind", "prefill"}, {"tokens", tokens}, {"batch", 1}}, tokens, timing,
           fma_peak_ / PrefillFlops(tokens) * tokens, 1);
@@ -66,7 +66,7 @@ class EngineBench {
     if (batch < 1 || batch > 64) return absl::InvalidArgumentError("--batch: not in 1..64");
     const Sequences sequences(batch, depth + kSteps + 1);
     LYNX_ASSIGN_OR_RETURN(const auto cache,
-                          KvCache::Create(model_.kv_layout(), sequences.num_blocks()));
+                          KvCache::Create(backend_, model_.kv_layout(), sequences.num_blocks()));
     for (int s = 0; s < batch; ++s) Fill(*cache, sequences, s, depth);
     const Timing timing = Measure(options_.repeats, [&] {
       for (int i = 0; i < kSteps; ++i) Step(*cache, sequences, depth + i);

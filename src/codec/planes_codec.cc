@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plane format (docs/plane_format.md) as a Codec; the work is the back-end's.
 #include "codec/codecs.h"
-#include "codec/tile_access.h"
 #include "lynx/backend.h"
 #include "lynx/plane_format.h"
 
@@ -34,7 +33,7 @@ class PlanesCodec final : public Codec {
     const auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
     PlaneEncodeParams params{.shape = shape, .tiles = tiles, .plane_bytes = &bytes};
     for (int p = 0; p < kNumPlanes; ++p) params.planes[p] = buffer.get() + offset[p];
-    backend_.PlaneEncode(params);
+    backend_.PlaneEncode({&params, 1});
     for (int p = 0; p < kNumPlanes; ++p) {
       planes[p].insert(planes[p].end(), params.planes[p], params.planes[p] + bytes[p]);
     }
@@ -50,9 +49,8 @@ class PlanesCodec final : public Codec {
       params.planes[p] = planes[p].data();
       params.plane_bytes[p] = planes[p].size();
     }
-    backend_.PlaneDecode(params);
+    backend_.PlaneDecode({&params, 1});
     if (ok) return absl::OkStatus();
-    ClearPage(shape, tiles);
     return absl::DataLossError(absl::StrCat("codec planes: these ", planes.size(),
                                             " planes are not a page of ", shape.num_tokens,
                                             " tokens by ", shape.head_dim, " channels"));

@@ -4,29 +4,30 @@
 
 #include <memory>
 
+#include "lynx/backend.h"
 #include "lynx/kv_layout.h"
 #include "lynx/status.h"
 
 namespace lynx {
 
-// Owns one mapping of num_blocks * block_bytes, aligned to a page and all zeros; the kernel gives
-// memory to a block when it is first written. Lives as long as the daemon.
+// Owns num_blocks * block_bytes of the back-end's memory, all zeros; on the CPU a block takes
+// memory when it is first written. Lives as long as the daemon; the back-end outlives it.
 class KvCache {
  public:
-  // kResourceExhausted when the address space cannot be mapped.
-  static absl::StatusOr<std::unique_ptr<KvCache>> Create(const KvLayout& layout, int num_blocks);
-  ~KvCache();
-  KvCache(const KvCache&) = delete;
-  KvCache& operator=(const KvCache&) = delete;
+  // kResourceExhausted when the back-end has not so much memory.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Create(Backend& backend, const KvLayout& layout,
+                                                         int num_blocks);
 
   const KvPoolView& view() const { return view_; }
-  size_t bytes() const { return bytes_; }
+  size_t bytes() const { return memory_.get_deleter().bytes; }
 
  private:
-  KvCache(const KvPoolView& view, size_t bytes) : view_(view), bytes_(bytes) {}
+  KvCache(Buffer memory, const KvLayout& layout, int num_blocks)
+      : memory_(std::move(memory)),
+        view_{.base = memory_.get(), .layout = layout, .num_blocks = num_blocks} {}
 
-  KvPoolView view_;
-  size_t bytes_;
+  const Buffer memory_;
+  const KvPoolView view_;
 };
 
 }  // namespace lynx

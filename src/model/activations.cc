@@ -2,18 +2,12 @@
 #include "model/activations.h"
 
 #include <array>
-#include <cstdlib>
 #include <utility>
-
-#include "lynx/status.h"
 
 namespace lynx {
 
-void Activations::Free::operator()(void* memory) const { std::free(memory); }
-
-Activations::Activations(const ModelConfig& config, int max_rows) {
-  constexpr size_t kAlignment = 64;
-  constexpr size_t kFloats = kAlignment / sizeof(float);
+Activations::Activations(Backend& backend, const ModelConfig& config, int max_rows) {
+  constexpr size_t kFloats = 64 / sizeof(float);
   const size_t hidden_size = config.hidden_size;
   const size_t q_size = size_t(config.num_heads) * config.head_dim;
   const size_t kv_size = size_t(config.num_kv_heads) * config.head_dim;
@@ -31,12 +25,11 @@ Activations::Activations(const ModelConfig& config, int max_rows) {
   };
   size_t total = 0;
   for (const auto& [pointer, width] : buffers) total += padded(width);
-  memory_.reset(static_cast<float*>(std::aligned_alloc(kAlignment, total * sizeof(float))));
-  LYNX_CHECK(memory_ != nullptr);
-  float* next = memory_.get();
+  memory = backend.Allocate(total * sizeof(float));
+  auto* next = reinterpret_cast<float*>(memory.get());
   for (const auto& [pointer, width] : buffers) {
     *pointer = next;
-    next += padded(width);
+    if (next != nullptr) next += padded(width);
   }
 }
 

@@ -17,20 +17,33 @@ namespace {
 // Longer contexts compute the rest of their RoPE table when a sequence first gets there.
 constexpr int kRopePositionsAtLoad = 32768;
 
+StepLimits LimitsOf(const ModelConfig& config, int max_rows) {
+  return {.max_rows = max_rows,
+          .max_position = config.max_model_len,
+          .num_layers = config.num_layers,
+          .num_heads = config.num_heads,
+          .num_kv_heads = config.num_kv_heads,
+          .head_dim = config.head_dim,
+          .hidden_size = config.hidden_size,
+          .intermediate_size = config.intermediate_size,
+          .vocab_size = config.vocab_size};
+}
+
 class Transformer final : public Model {
  public:
   Transformer(std::unique_ptr<ModelFiles> files, ModelWeights weights, Backend& backend,
-              int max_rows)
+              int max_rows, std::unique_ptr<RopeTables> rope, Activations activations)
       : files_(std::move(files)),
         weights_(std::move(weights)),
         backend_(backend),
         max_rows_(max_rows),
         hash_(HashModel(*files_)),
-        rope_(config().rope, config().head_dim),
-        activations_(config(), max_rows) {
-    rope_.Covering(std::min(config().max_model_len, kRopePositionsAtLoad));
+        rope_(std::move(rope)),
+        activations_(std::move(activations)) {
+    rope_->Covering(std::min(config().max_model_len, kRopePositionsAtLoad));
   }
 
+  Backend& backend() const override { return backend_; }
   const ModelConfig& config() const override { return files_->config(); }
   KvLayout kv_layout() const override {
     return {.num_layers = config().num_layers,
@@ -46,14 +59,15 @@ class Transformer final : public Model {
 
  private:
   void CheckBatch(const ForwardBatch& batch, const KvPoolView& pool) const;
+  void ComputeLogits(const ForwardBatch& batch, float* logits);
 
-  const std::unique_ptr<ModelFiles> files_;  // mapped: the embedding is read from it
+  const std::unique_ptr<ModelFiles> files_;  // mapped: weights may be read from it
   const ModelWeights weights_;
   Backend& backend_;
   const int max_rows_;
   const uint64_t hash_;
-  RopeTables rope_;
-  Activations activations_;
+  const std::unique_ptr<RopeTables> rope_;
+  const Activations activations_;
 };
 
 void Transformer::CheckBatch(const ForwardBatch& batch, const KvPoolView& pool) const {
@@ -63,6 +77,8 @@ void Transformer::CheckBatch(const ForwardBatch& batch, const KvPoolView& pool) 
   LYNX_CHECK(pool.layout == kv_layout());
   for (TokenId id : batch.tokens) LYNX_CHECK(id >= 0 && id < config().vocab_size);
   for (int32_t row : batch.logit_rows) LYNX_CHECK(row >= 0 && static_cast<size_t>(row) < rows);
+  LYNX_CHECK(batch.choices.empty() ||
+             (backend_.chooses_tokens() && batch.choices.size() == batch.logit_rows.size()));
 }
 
 void Transformer::Forward(const ForwardBatch& batch, const KvPoolView& pool, float* logits,
@@ -73,9 +89,10 @@ void Transformer::Forward(const ForwardBatch& batch, const KvPoolView& pool, flo
   const int rows = static_cast<int>(batch.tokens.size());
   const int64_t q_size = int64_t{c.num_heads} * c.head_dim;
   const int32_t* positions = batch.positions.data();
-  const RopeTable rope = rope_.Covering(*std::ranges::max_element(batch.positions) + 1);
+  const RopeTable rope = rope_->Covering(*std::ranges::max_element(batch.positions) + 1);
 
-  backend_.Embed(weights_.embedding, batch.tokens, a.residual);
+  backend_.BeginForward(batch);
+  backend_.Embed(*weights_.embedding, batch.tokens, a.residual);
   for (int l = 0; l < c.num_layers; ++l) {
     const LayerWeights& w = weights_.layers[l];
 
@@ -92,7 +109,10 @@ void Transformer::Forward(const ForwardBatch& batch, const KvPoolView& pool, flo
     backend_.Rope(a.q, rows, c.num_heads, c.head_dim, positions, rope);
     backend_.Rope(a.k, rows, c.num_kv_heads, c.head_dim, positions, rope);
     backend_.KvWrite({.k = a.k, .v = a.v, .layer = l, .pool = pool, .groups = batch.groups});
-    if (after_layer) after_layer(l);
+    if (after_layer) {
+      backend_.KvWritten(l);
+      after_layer(l);
+    }
     backend_.Attention({.q = a.q,
                         .out = a.attention,
                         .num_heads = c.num_heads,
@@ -112,17 +132,21 @@ void Transformer::Forward(const ForwardBatch& batch, const KvPoolView& pool, flo
     const GemmOutput down[] = {w.down.To(a.residual, Linear::Into::kAccumulate)};
     backend_.Gemm(a.gate, rows, c.intermediate_size, down);
   }
-  if (batch.logit_rows.empty()) return;
+  if (!batch.logit_rows.empty()) ComputeLogits(batch, logits);
+  backend_.EndForward();
+}
 
-  const int num_logit_rows = static_cast<int>(batch.logit_rows.size());
-  for (int i = 0; i < num_logit_rows; ++i) {
-    const float* row = a.residual + int64_t{batch.logit_rows[i]} * c.hidden_size;
-    std::copy_n(row, c.hidden_size, a.hidden + int64_t{i} * c.hidden_size);
-  }
-  backend_.RmsNorm(a.hidden, weights_.norm.data(), c.rms_norm_eps, num_logit_rows, c.hidden_size,
-                   a.hidden);
-  const GemmOutput head[] = {weights_.head.To(logits)};
-  backend_.Gemm(a.hidden, num_logit_rows, c.hidden_size, head);
+void Transformer::ComputeLogits(const ForwardBatch& batch, float* logits) {
+  const ModelConfig& c = config();
+  const Activations& a = activations_;
+  const int rows = static_cast<int>(batch.logit_rows.size());
+  backend_.GatherRows(a.residual, batch.logit_rows, c.hidden_size, a.hidden);
+  backend_.RmsNorm(a.hidden, weights_.norm.data(), c.rms_norm_eps, rows, c.hidden_size, a.hidden);
+  backend_.Logits({.x = a.hidden,
+                   .rows = rows,
+                   .k = c.hidden_size,
+                   .head = weights_.head.To(logits),
+                   .choices = batch.choices});
 }
 
 }  // namespace
@@ -133,7 +157,16 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(
   LYNX_CHECK(max_rows > 0);
   LYNX_ASSIGN_OR_RETURN(std::unique_ptr<ModelFiles> files, ModelFiles::Open(path));
   LYNX_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(*files, backend, progress));
-  return std::make_unique<Transformer>(std::move(files), std::move(weights), backend, max_rows);
+  const ModelConfig& config = files->config();
+  LYNX_ASSIGN_OR_RETURN(
+      auto rope, RopeTables::Create(backend, config.rope, config.head_dim, config.max_model_len));
+  Activations activations(backend, config, max_rows);
+  if (activations.memory == nullptr || !backend.Reserve(LimitsOf(config, max_rows))) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        path, ": ", backend.name(), " has no memory for steps of ", max_rows, " rows"));
+  }
+  return std::make_unique<Transformer>(std::move(files), std::move(weights), backend, max_rows,
+                                       std::move(rope), std::move(activations));
 }
 
 }  // namespace lynx

@@ -14,14 +14,6 @@
 
 namespace lynx {
 
-// A ragged batch: rows of several sequences, in row groups.
-struct ForwardBatch {
-  std::span<const TokenId> tokens;     // [rows]
-  std::span<const int32_t> positions;  // [rows]
-  std::span<const RowGroup> groups;
-  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
-};
-
 struct LoadProgress {
   int64_t bytes_done = 0, bytes_total = 0;
 };
@@ -35,14 +27,16 @@ class Model {
       std::function<void(const LoadProgress&)> progress = nullptr);
   virtual ~Model() = default;
 
+  virtual Backend& backend() const = 0;
   virtual const ModelConfig& config() const = 0;
   virtual KvLayout kv_layout() const = 0;   // dtype follows the back-end's compute
   virtual uint64_t hash() const = 0;        // of config and weights, for the handshake
   virtual size_t weight_bytes() const = 0;  // read by one decode step
 
   // Writes K and V of every row into the pool and the logits of logit_rows into
-  // logits[logit_rows.size(), vocab_size]. after_layer(l) is called when layer l has written all
-  // its KV.
+  // logits[logit_rows.size(), vocab_size], host memory; a row whose choice is wanted gets that
+  // instead. after_layer(l) is called when layer l has written all its KV, or will have before the
+  // back-end does anything else with it.
   virtual void Forward(const ForwardBatch& batch, const KvPoolView& pool, float* logits,
                        const std::function<void(int layer)>& after_layer = nullptr) = 0;
 };

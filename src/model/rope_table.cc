@@ -65,25 +65,44 @@ RopeFrequencies ComputeRopeFrequencies(const RopeConfig& config, int head_dim) {
   return result;
 }
 
-RopeTables::RopeTables(const RopeConfig& config, int head_dim)
-    : frequencies_(ComputeRopeFrequencies(config, head_dim)) {}
+absl::StatusOr<std::unique_ptr<RopeTables>> RopeTables::Create(Backend& backend,
+                                                               const RopeConfig& config,
+                                                               int head_dim, int max_position) {
+  std::unique_ptr<RopeTables> tables(
+      new RopeTables(backend, ComputeRopeFrequencies(config, head_dim), max_position));
+  const size_t bytes = size_t(max_position) * (head_dim / 2) * sizeof(float);
+  tables->cos_ = backend.Allocate(bytes);
+  tables->sin_ = backend.Allocate(bytes);
+  if (tables->cos_ == nullptr || tables->sin_ == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("RoPE tables: ", backend.name(),
+                                                     " cannot allocate 2 x ", bytes, " bytes for ",
+                                                     max_position, " positions"));
+  }
+  return tables;
+}
 
 RopeTable RopeTables::Covering(int num_positions) {
+  LYNX_CHECK(num_positions <= max_position_);
   if (num_positions > num_positions_) {
-    const int old_positions = num_positions_;
-    num_positions_ = std::max(num_positions, 2 * old_positions);
+    const int begin = num_positions_;
+    num_positions_ = std::min(max_position_, std::max(num_positions, 2 * begin));
     const size_t half = frequencies_.inverse.size();
-    cos_.resize(num_positions_ * half);
-    sin_.resize(num_positions_ * half);
-    for (int p = old_positions; p < num_positions_; ++p) {
-      for (size_t i = 0; i < half; ++i) {
-        const double angle = p * frequencies_.inverse[i];
-        cos_[p * half + i] = static_cast<float>(std::cos(angle) * frequencies_.attention_factor);
-        sin_[p * half + i] = static_cast<float>(std::sin(angle) * frequencies_.attention_factor);
+    std::vector<float> cos, sin;
+    cos.reserve((num_positions_ - begin) * half);
+    sin.reserve((num_positions_ - begin) * half);
+    for (int p = begin; p < num_positions_; ++p) {
+      for (const double inverse : frequencies_.inverse) {
+        const double angle = p * inverse;
+        cos.push_back(static_cast<float>(std::cos(angle) * frequencies_.attention_factor));
+        sin.push_back(static_cast<float>(std::sin(angle) * frequencies_.attention_factor));
       }
     }
+    const size_t offset = begin * half * sizeof(float);
+    backend_.Upload(cos_.get() + offset, cos.data(), cos.size() * sizeof(float));
+    backend_.Upload(sin_.get() + offset, sin.data(), sin.size() * sizeof(float));
   }
-  return {.cos = cos_.data(), .sin = sin_.data()};
+  return {.cos = reinterpret_cast<const float*>(cos_.get()),
+          .sin = reinterpret_cast<const float*>(sin_.get())};
 }
 
 }  // namespace lynx

@@ -52,8 +52,11 @@ class Loader {
   absl::Status LoadEmbedding(ModelWeights& weights) {
     const TensorInfo& tensor = *files_.Find("model.embed_tokens.weight");
     LYNX_RETURN_IF_ERROR(CheckFinite(tensor));
-    weights.embedding = ViewOf(tensor);
-    if (files_.config().tie_word_embeddings) weights.head.weight = Pack(tensor);
+    weights.embedding = backend_.PackEmbedding(ViewOf(tensor));
+    if (weights.embedding == nullptr) return NoMemory(tensor);
+    if (files_.config().tie_word_embeddings) {
+      LYNX_ASSIGN_OR_RETURN(weights.head.weight, Pack(tensor));
+    }
     Report(static_cast<int64_t>(tensor.bytes));
     return absl::OkStatus();
   }
@@ -79,23 +82,34 @@ class Loader {
   absl::Status LoadLinear(const std::string& name, Linear& linear) {
     const TensorInfo& tensor = *files_.Find(name + ".weight");
     LYNX_RETURN_IF_ERROR(CheckFinite(tensor));
-    linear.weight = Pack(tensor);
+    LYNX_ASSIGN_OR_RETURN(linear.weight, Pack(tensor));
     Report(static_cast<int64_t>(tensor.bytes));
     return LoadVector(name + ".bias", linear.bias);
   }
 
   // Leaves `out` empty when the model has no such tensor.
-  absl::Status LoadVector(const std::string& name, std::vector<float>& out) {
+  absl::Status LoadVector(const std::string& name, Vector& out) {
     const TensorInfo* tensor = files_.Find(name);
     if (tensor == nullptr) return absl::OkStatus();
     LYNX_RETURN_IF_ERROR(CheckFinite(*tensor));
-    out = DecodeVector(*tensor);
+    const std::vector<float> values = DecodeVector(*tensor);
+    const size_t bytes = values.size() * sizeof(float);
+    out.memory = backend_.Allocate(bytes);
+    if (out.memory == nullptr) return NoMemory(*tensor);
+    backend_.Upload(out.memory.get(), values.data(), bytes);
     Report(static_cast<int64_t>(tensor->bytes));
     return absl::OkStatus();
   }
 
-  std::unique_ptr<Weight> Pack(const TensorInfo& tensor) {
+  absl::Status NoMemory(const TensorInfo& tensor) const {
+    return absl::ResourceExhaustedError(absl::StrCat(tensor.file, ": ", backend_.name(),
+                                                     " has no memory for a tensor of ",
+                                                     tensor.bytes, " bytes"));
+  }
+
+  absl::StatusOr<std::unique_ptr<Weight>> Pack(const TensorInfo& tensor) {
     auto weight = backend_.PackWeight(ViewOf(tensor));
+    if (weight == nullptr) return NoMemory(tensor);
     if (weight->type() != tensor.type) ++conversions_[{tensor.type, weight->type()}];
     return weight;
   }
@@ -124,7 +138,7 @@ class Loader {
 
 GemmOutput Linear::To(float* y, Into into) const {
   return {.weight = weight.get(),
-          .bias = bias.empty() ? nullptr : bias.data(),
+          .bias = bias.data(),
           .y = y,
           .ldy = weight->n(),
           .accumulate = into == Into::kAccumulate};

@@ -13,9 +13,16 @@
 
 namespace lynx {
 
+// float32 in the back-end's memory, or nothing.
+struct Vector {
+  Buffer memory;
+  const float* data() const { return reinterpret_cast<const float*>(memory.get()); }
+  bool empty() const { return memory == nullptr; }
+};
+
 struct Linear {
   std::unique_ptr<Weight> weight;  // [n, k]
-  std::vector<float> bias;         // [n] or empty
+  Vector bias;                     // [n] or empty
 
   // y = this · x, [rows, n]; kAccumulate adds to y instead.
   enum class Into { kReplace, kAccumulate };
@@ -23,21 +30,22 @@ struct Linear {
 };
 
 struct LayerWeights {
-  std::vector<float> input_norm;  // [hidden_size]
+  Vector input_norm;  // [hidden_size]
   Linear q, k, v, o;
-  std::vector<float> q_norm, k_norm;  // [head_dim], Qwen3 only
-  std::vector<float> post_attention_norm;
+  Vector q_norm, k_norm;  // [head_dim], Qwen3 only
+  Vector post_attention_norm;
   Linear gate, up, down;
 };
 
 struct ModelWeights {
-  WeightView embedding;  // [vocab_size, hidden_size], in the mapped file
+  std::unique_ptr<Weight> embedding;  // [vocab_size, hidden_size]; may read the mapped file
   std::vector<LayerWeights> layers;
-  std::vector<float> norm;  // [hidden_size]
-  Linear head;              // [vocab_size, hidden_size]; packed from the embedding when tied
+  Vector norm;  // [hidden_size]
+  Linear head;  // [vocab_size, hidden_size]; packed from the embedding when tied
 };
 
 // Checks every tensor for NaN and infinity and packs it. `files` outlives the result.
+// kResourceExhausted when the back-end's memory does not hold it.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backend,
                                          const std::function<void(const LoadProgress&)>& progress);
 

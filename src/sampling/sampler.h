@@ -11,18 +11,12 @@
 #include <cstdint>
 #include <span>
 
+#include "lynx/choice.h"
 #include "lynx/request.h"
 #include "sampling/filters.h"
 #include "sampling/token_counts.h"
 
 namespace lynx {
-
-struct Choice {
-  TokenId token = 0;
-  // By how much the logit of the runner-up would have to rise to win, in logits: how robust the
-  // choice is against an inexact cache. Infinite when nothing else was possible.
-  float margin = 0;
-};
 
 // Gumbel noise of one token: -log(-log(u)), u in (0, 1) with 32 bits.
 double GumbelNoise(uint64_t seed, int64_t position, TokenId token);

@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "model/model.h"
 
 namespace lynx {
@@ -29,6 +31,7 @@ class FakeModel final : public Model {
     config_.eos_ids = {kEos};
   }
 
+  Backend& backend() const override { return *backend_; }
   const ModelConfig& config() const override { return config_; }
   KvLayout kv_layout() const override {
     return {.num_layers = kLayers, .num_kv_heads = 1, .head_dim = kDim};
@@ -111,6 +114,7 @@ class FakeModel final : public Model {
     for (int d = 0; d < kDim; ++d) h[d] = 0.5 * h[d] + 0.35 * sum[d];
   }
 
+  const std::unique_ptr<Backend> backend_ = cpu::CpuBackend::Create({});
   ModelConfig config_;
 };
 

@@ -22,12 +22,12 @@ TEST(EmbedTest, TakesRowsOfTheFile) {
   ASSERT_NE(backend, nullptr);
   std::vector<float> out(8);
   const TokenId ids[] = {2, 0, 0, 1};
-  backend->Embed(view, ids, out.data());
+  backend->Embed(*backend->PackEmbedding(view), ids, out.data());
   EXPECT_THAT(out, ElementsAre(5, 6, 1, 2, 1, 2, 3, 4));
 
   const int32_t order[] = {1, 2, 0};
   view.row_order = order;
-  backend->Embed(view, ids, out.data());
+  backend->Embed(*backend->PackEmbedding(view), ids, out.data());
   EXPECT_THAT(out, ElementsAre(1, 2, 3, 4, 3, 4, 5, 6));
 }
 
@@ -44,7 +44,7 @@ TEST(EmbedTest, DecodesQuantizedRows) {
   auto backend = CpuBackend::Create({});
   std::vector<float> out(64);
   const TokenId ids[] = {1, 0};
-  backend->Embed(view, ids, out.data());
+  backend->Embed(*backend->PackEmbedding(view), ids, out.data());
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(out[i], -2.0f * float(i));
     EXPECT_EQ(out[32 + i], 0.5f * float(i));

@@ -2,13 +2,15 @@
 #include "kv/kv_cache.h"
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace lynx {
 namespace {
 
 TEST(KvCache, IsAlignedZeroedAndAsLargeAsAsked) {
   const KvLayout layout{.num_layers = 2, .num_kv_heads = 3, .head_dim = 16};
-  auto cache = KvCache::Create(layout, 5);
+  auto backend = cpu::CpuBackend::Create({});
+  auto cache = KvCache::Create(*backend, layout, 5);
   ASSERT_TRUE(cache.ok()) << cache.status();
   const KvPoolView view = (*cache)->view();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(view.base) % 64, 0u);
@@ -21,9 +23,12 @@ TEST(KvCache, IsAlignedZeroedAndAsLargeAsAsked) {
 
 TEST(KvCache, RefusesNonsense) {
   const KvLayout layout{.num_layers = 2, .num_kv_heads = 3, .head_dim = 16};
-  EXPECT_EQ(KvCache::Create(layout, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  auto backend = cpu::CpuBackend::Create({});
+  EXPECT_EQ(KvCache::Create(*backend, layout, 0).status().code(),
+            absl::StatusCode::kInvalidArgument);
   const KvLayout huge{.num_layers = 1 << 20, .num_kv_heads = 1 << 10, .head_dim = 1 << 10};
-  EXPECT_EQ(KvCache::Create(huge, 1 << 20).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(KvCache::Create(*backend, huge, 1 << 20).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "kernels/cpu/cpu_backend.h"
+
 namespace lynx {
 namespace {
 
@@ -12,11 +14,13 @@ constexpr int kHeadDim = 64;
 constexpr int kHalf = kHeadDim / 2;
 
 TEST(RopeTableTest, AnglesAndGrowth) {
-  RopeTables tables({.theta = 10000.0}, kHeadDim);
-  const RopeTable small = tables.Covering(1);
+  const auto backend = cpu::CpuBackend::Create({});
+  const auto tables = RopeTables::Create(*backend, {.theta = 10000.0}, kHeadDim, 32768);
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const RopeTable small = (*tables)->Covering(1);
   EXPECT_EQ(small.cos[0], 1.0f);
   EXPECT_EQ(small.sin[0], 0.0f);
-  const RopeTable large = tables.Covering(20000);
+  const RopeTable large = (*tables)->Covering(20000);
   for (int position : {0, 1, 4095, 4096, 19999}) {
     for (int i : {0, 1, kHalf - 1}) {
       const double angle = position * std::pow(10000.0, -2.0 * i / kHeadDim);

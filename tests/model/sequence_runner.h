@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,7 +22,7 @@ class SequenceRunner {
  public:
   SequenceRunner(Model& model, int num_blocks)
       : model_(model),
-        memory_(Allocate(size_t(num_blocks) * model.kv_layout().block_bytes())),
+        memory_(model.backend().Allocate(size_t(num_blocks) * model.kv_layout().block_bytes())),
         pool_{.base = memory_.get(), .layout = model.kv_layout(), .num_blocks = num_blocks} {}
 
   const KvPoolView& pool() const { return pool_; }
@@ -113,18 +112,8 @@ class SequenceRunner {
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  using Memory = std::unique_ptr<std::byte[], Free>;
-  static Memory Allocate(size_t bytes) {
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
-    std::fill_n(memory, bytes, std::byte{0});
-    return Memory(memory);
-  }
-
   Model& model_;
-  Memory memory_;
+  Buffer memory_;
   KvPoolView pool_;
   int next_block_ = 0;
 };

@@ -40,6 +40,17 @@ struct PageShape {
 using PageTiles = std::array<const Bf16*, kPageBlocks>;  // tiles in the layout of kv_layout.h
 using MutablePageTiles = std::array<Bf16*, kPageBlocks>;
 
+struct PageToEncode {
+  PageShape shape;
+  PageTiles tiles;
+  std::span<std::vector<std::byte>> planes;  // as for Encode
+};
+struct PageToDecode {
+  PageShape shape;
+  std::span<const std::span<const std::byte>> planes;  // as for Decode
+  MutablePageTiles tiles;
+};
+
 struct PlaneSpec {
   std::string_view name;  // "anchor2", "bit3" … stable, appears in metrics
   int bits = 0;           // nominal code bits per element (0 = variable)
@@ -64,6 +75,12 @@ class Codec {
   virtual absl::Status Decode(const PageShape& shape,
                               std::span<const std::span<const std::byte>> planes,
                               const MutablePageTiles& tiles) const = 0;
+
+  // The same for several pages of one layer at once, which devices want: tiles are in the memory
+  // of the back-end that the codec was made for. DecodePages stops at the first page that fails
+  // and stores its index.
+  virtual void EncodePages(std::span<const PageToEncode> pages) const;
+  virtual absl::Status DecodePages(std::span<const PageToDecode> pages, size_t* bad_page) const;
 
   // Upper bound of plane p's bytes for this shape; a peer that announces more is refused.
   virtual size_t MaxPlaneBytes(const PageShape& shape, int plane) const = 0;

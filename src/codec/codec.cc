@@ -17,6 +17,20 @@ constexpr int kPlanes4Bits = 3;
 
 }  // namespace
 
+void Codec::EncodePages(std::span<const PageToEncode> pages) const {
+  for (const PageToEncode& page : pages) Encode(page.shape, page.tiles, page.planes);
+}
+
+absl::Status Codec::DecodePages(std::span<const PageToDecode> pages, size_t* bad_page) const {
+  for (size_t i = 0; i < pages.size(); ++i) {
+    absl::Status status = Decode(pages[i].shape, pages[i].planes, pages[i].tiles);
+    if (status.ok()) continue;
+    *bad_page = i;
+    return status;
+  }
+  return absl::OkStatus();
+}
+
 std::span<const std::string_view> CodecNames() { return kNames; }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view name, const Backend& backend) {

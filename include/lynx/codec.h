@@ -34,6 +34,9 @@ struct PageShape {
   int num_tokens = 0;  // 1 .. 256; blocks = ceil(num_tokens / 64), only the last may be partial
   int num_protected_head = 0;  // the first tokens of the page that are sent raw
   int num_protected_tail = 0;  // the last tokens of the page that are sent raw
+  // Where the page stands in the model, for codecs that grade their bins by depth (cachegen).
+  int layer = 0;
+  int num_layers = 0;
   int num_blocks() const { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 };
 
@@ -86,8 +89,8 @@ class Codec {
   virtual size_t MaxPlaneBytes(const PageShape& shape, int plane) const = 0;
 };
 
-// "planes", "bf16", "int8", "int4", "paper". kInvalidArgument lists the known names. The back-end
-// outlives the codec.
+// One of CodecNames() (docs/codecs.md). kInvalidArgument lists them. The back-end outlives the
+// codec.
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view name, const Backend& backend);
 std::span<const std::string_view> CodecNames();
 

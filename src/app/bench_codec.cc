@@ -42,7 +42,9 @@ std::array<Pointer, kPageBlocks> PageAt(Pointer data, int head_dim, int page) {
 void BenchOne(const BenchCodecOptions& options, const Codec& codec, KvKind kind, double copy) {
   const int pages = options.num_pages, head_dim = options.head_dim;
   const std::vector<Bf16> data = KvLikeData(kind, head_dim, pages);
-  const PageShape shape{.kind = kind, .head_dim = head_dim, .num_tokens = kPageTokens};
+  // Past the layers for which cachegen has finer bins.
+  const PageShape shape{
+      .kind = kind, .head_dim = head_dim, .num_tokens = kPageTokens, .layer = 1, .num_layers = 2};
   const size_t num_planes = codec.planes().size();
   std::vector<std::vector<std::vector<std::byte>>> planes(
       pages, std::vector<std::vector<std::byte>>(num_planes));

@@ -95,7 +95,7 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
     Add<int>(command, "--max-num-batched-tokens", "Token budget of a step, and prefill chunk",
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_batched_tokens, v); });
     Add<std::string>(command, "--codec",
-                     "KV codec of the hand-off: planes, bf16, int8, int4, paper",
+                     "KV codec of the hand-off: planes, or a baseline of docs/codecs.md",
                      [](Config& c, const std::string& v) { c.kv.codec = v; });
     Add<std::string>(command, "--kv-target", "exact, or 8bit",
                      [](Config& c, const std::string& v) { c.kv.target = v; });

@@ -64,19 +64,36 @@ void PrintConfig(const ModelConfig& c) {
 }
 
 // Bits an element costs, measured on a page of normal numbers: the planes' metadata and exact
-// plane depend on the data.
-double BitsPerElement(const Codec& codec, int num_planes, int head_dim, KvKind kind) {
+// plane and entropy-coded codes depend on the data.
+double BitsPerElement(const Codec& codec, const PageShape& shape, int num_planes) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  std::vector<Bf16> values(size_t{kPageTokens} * head_dim);
+  std::vector<Bf16> values(size_t{kPageTokens} * shape.head_dim);
   for (Bf16& v : values) v = ToBf16(normal(random));
   PageTiles tiles;
-  for (int b = 0; b < kPageBlocks; ++b) tiles[b] = values.data() + b * kBlockSize * head_dim;
+  for (int b = 0; b < kPageBlocks; ++b) tiles[b] = values.data() + b * kBlockSize * shape.head_dim;
   std::vector<std::vector<std::byte>> planes(codec.planes().size());
-  codec.Encode({.kind = kind, .head_dim = head_dim, .num_tokens = kPageTokens}, tiles, planes);
+  codec.Encode(shape, tiles, planes);
   size_t bytes = 0;
   for (int p = 0; p < num_planes; ++p) bytes += planes[p].size();
   return 8.0 * bytes / values.size();
+}
+
+// KV bytes of a token in all layers up to the end of a stage.
+double BytesPerToken(const ModelConfig& c, const Codec& codec, const SendPlan& plan, int stage) {
+  double bits = 0;
+  for (int layer = 0; layer < c.num_layers; ++layer) {
+    for (KvKind kind : {KvKind::kKey, KvKind::kValue}) {
+      bits += BitsPerElement(codec,
+                             {.kind = kind,
+                              .head_dim = c.head_dim,
+                              .num_tokens = kPageTokens,
+                              .layer = layer,
+                              .num_layers = c.num_layers},
+                             plan.stage_end(stage, layer, kind));
+    }
+  }
+  return bits * c.num_kv_heads * c.head_dim / 8;
 }
 
 absl::Status PrintCodecs(const ModelConfig& c) {
@@ -86,22 +103,16 @@ absl::Status PrintCodecs(const ModelConfig& c) {
     return absl::OkStatus();
   }
   const auto backend = cpu::CpuBackend::Create({});
-  const double elements = double(c.num_layers) * c.num_kv_heads * c.head_dim;  // of each kind
+  const double elements = 2.0 * c.num_layers * c.num_kv_heads * c.head_dim;
   std::printf("KV bytes per token (measured on normal data, protected tokens left out)\n");
-  std::printf("  %-8s %12s %12s %12s\n", "codec", "to draft", "all", "bits/element");
+  std::printf("  %-13s %12s %12s %12s\n", "codec", "to draft", "all", "bits/element");
   for (std::string_view name : CodecNames()) {
     LYNX_ASSIGN_OR_RETURN(const auto codec, MakeCodec(name, *backend));
     const SendPlan plan = DefaultSendPlan(*codec, c.num_layers, /*exact_target=*/true);
-    double first = 0, all = 0;
-    for (KvKind kind : {KvKind::kKey, KvKind::kValue}) {
-      const auto bits = [&](int stage) {
-        return BitsPerElement(*codec, plan.stage_end(stage, 0, kind), c.head_dim, kind);
-      };
-      first += elements * bits(0) / 8;
-      all += elements * bits(plan.num_stages() - 1) / 8;
-    }
-    std::printf("  %-8s %12.0f %12.0f %12.2f%s\n", std::string(name).c_str(), first, all,
-                8 * all / (2 * elements), codec->lossless() ? "  lossless" : "");
+    const double first = BytesPerToken(c, *codec, plan, 0);
+    const double all = BytesPerToken(c, *codec, plan, plan.num_stages() - 1);
+    std::printf("  %-13s %12.0f %12.0f %12.2f%s\n", std::string(name).c_str(), first, all,
+                8 * all / elements, codec->lossless() ? "  lossless" : "");
   }
   return absl::OkStatus();
 }

@@ -9,7 +9,25 @@
 namespace lynx {
 namespace {
 
-constexpr std::string_view kNames[] = {"planes", "bf16", "int8", "int4", "paper"};
+struct NamedCodec {
+  std::string_view name;
+  std::unique_ptr<Codec> (*make)();
+};
+constexpr NamedCodec kBaselines[] = {{"bf16", MakeBf16Codec},
+                                     {"bf16-lossless", MakeBf16LosslessCodec},
+                                     {"int8", MakeInt8Codec},
+                                     {"int8-channel", MakeInt8ChannelCodec},
+                                     {"fp8", MakeFp8Codec},
+                                     {"int4", MakeInt4Codec},
+                                     {"int4-kivi", MakeInt4KiviCodec},
+                                     {"cachegen", MakeCachegenCodec},
+                                     {"paper", MakePaperCodec}};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, std::size(kBaselines) + 1> names = {"planes"};
+  for (size_t i = 0; i < std::size(kBaselines); ++i) names[i + 1] = kBaselines[i].name;
+  return names;
+}();
 
 // Leading planes of the plane format that hold so many code bits.
 constexpr int kPlanes2Bits = 1;
@@ -35,10 +53,9 @@ std::span<const std::string_view> CodecNames() { return kNames; }
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view name, const Backend& backend) {
   if (name == "planes") return MakePlanesCodec(backend);
-  if (name == "bf16") return MakeBf16Codec();
-  if (name == "int8") return MakeInt8Codec();
-  if (name == "int4") return MakeInt4Codec();
-  if (name == "paper") return MakePaperCodec();
+  for (const NamedCodec& baseline : kBaselines) {
+    if (name == baseline.name) return baseline.make();
+  }
   std::string known;
   for (const std::string_view n : CodecNames()) known.append(known.empty() ? "" : ", ").append(n);
   return absl::InvalidArgumentError(

@@ -129,7 +129,11 @@ KvPageCodec::KvPageCodec(const Codec& codec, const SendPlan& plan, const KvLayou
 }
 
 PageShape KvPageCodec::Shape(const KvPage& page, KvKind kind) const {
-  PageShape shape{.kind = kind, .head_dim = layout_.head_dim, .num_tokens = page.num_tokens};
+  PageShape shape{.kind = kind,
+                  .head_dim = layout_.head_dim,
+                  .num_tokens = page.num_tokens,
+                  .layer = page.layer,
+                  .num_layers = layout_.num_layers};
   if (codec_.planes().size() == 1) return shape;
   const int recent_begin = page.num_sequence_tokens - kNumRecentTokens - page.first_token;
   shape.num_protected_head = std::clamp(kNumSinkTokens - page.first_token, 0, page.num_tokens);

@@ -35,4 +35,8 @@ absl::Status WrongPlaneSize(std::string_view codec, int plane, size_t have, size
                                           have, " bytes, want ", want));
 }
 
+absl::Status WrongNumber(std::string_view codec, std::string_view what) {
+  return absl::DataLossError(absl::StrCat("codec ", std::string(codec), ": ", std::string(what)));
+}
+
 }  // namespace lynx

@@ -12,6 +12,7 @@ namespace lynx {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
 
@@ -35,6 +36,14 @@ std::string Hex(std::span<const std::byte> bytes) {
   return hex;
 }
 
+std::vector<std::byte> Bytes(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(std::byte(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
 double NormalizedError(const CodecPage& a, const CodecPage& b) {
   double error = 0, power = 0;
   for (int t = 0; t < a.shape.num_tokens; ++t) {
@@ -51,7 +60,7 @@ TEST_F(CodecTest, UnknownNameListsTheKnownOnes) {
   const absl::Status status = MakeCodec("int5", *backend_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("int5"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("planes, bf16, int8, int4, paper"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("planes, bf16, bf16-lossless, int8"));
 }
 
 TEST_F(CodecTest, EveryTailOfEveryCodecStaysInItsBoundsAndSlots) {
@@ -102,10 +111,12 @@ TEST_F(CodecTest, EachCodecIsAsGoodAndAsLargeAsStated) {
     double bits;
     double max_error;
   };
-  const Case cases[] = {{"planes", 1, 2.375, 0.02}, {"planes", 3, 4.375, 1.2e-3},
-                        {"planes", 4, 8.375, 1e-5}, {"bf16", 1, 16, 0},
-                        {"int8", 1, 8.25, 1e-3},    {"int4", 1, 4.25, 0.2},
-                        {"paper", 1, 4.625, 4e-3},  {"paper", 2, 8.625, 2e-4}};
+  const Case cases[] = {{"planes", 1, 2.375, 0.02},      {"planes", 3, 4.375, 1.2e-3},
+                        {"planes", 4, 8.375, 1e-5},      {"bf16", 1, 16, 0},
+                        {"int8", 1, 8.25, 1e-3},         {"int4", 1, 4.25, 0.2},
+                        {"int8-channel", 1, 8.25, 4e-5}, {"fp8", 1, 8.25, 1e-3},
+                        {"int4-kivi", 1, 5, 8e-3},       {"paper", 1, 4.625, 4e-3},
+                        {"paper", 2, 8.625, 2e-4}};
   for (const Case& c : cases) {
     const auto codec = Make(c.name);
     for (const KvKind kind : kKinds) {
@@ -124,8 +135,9 @@ TEST_F(CodecTest, EachCodecIsAsGoodAndAsLargeAsStated) {
 TEST_F(CodecTest, SpecialValuesDecodeToFiniteNumbers) {
   const uint16_t specials[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x7f7f, 0xff7f,
                                0x7f80, 0xff80, 0x7fc0, 0xffff, 0x3f80, 0x4700};
-  for (const std::string_view name : {"int8", "int4", "paper"}) {
+  for (const std::string_view name : CodecNames()) {
     const auto codec = Make(name);
+    if (codec->lossless()) continue;
     CodecPage page({KvKind::kValue, 16, 40, 0, 0});
     page.Fill([&](int c, int t) { return Bf16{specials[(c * 5 + t) % 12]}; });
     const CodecPlanes planes = Encode(*codec, page);
@@ -143,21 +155,24 @@ TEST_F(CodecTest, ArbitraryBytesAreSafeAndFailuresLeaveZeros) {
   std::mt19937 rng(3);
   for (const std::string_view name : CodecNames()) {
     const auto codec = Make(name);
-    for (int trial = 0; trial < 200; ++trial) {
-      CodecPage page({kKinds[trial % 2], 32, 1 + static_cast<int>(rng() % 256), 0, 0});
+    for (int trial = 0; trial < 400; ++trial) {
+      CodecPage page({kKinds[trial / 4 % 2], 32, 1 + static_cast<int>(rng() % 256), 0, 0});
       page.FillCacheLike(trial);
       CodecPlanes planes = Encode(*codec, page);
       auto& victim = planes[rng() % planes.size()];
-      if (trial % 3 == 0) victim.resize(rng() % (victim.size() + 1));
-      if (trial % 3 == 1) victim.resize(victim.size() + 1 + rng() % 9);
-      if (trial % 3 == 2) {
+      if (trial % 4 == 0) victim.resize(rng() % (victim.size() + 1));
+      if (trial % 4 == 1) victim.resize(victim.size() + 1 + rng() % 9);
+      if (trial % 4 == 2) {
         for (auto& b : victim) b = std::byte(rng());
+      }
+      if (trial % 4 == 3 && !victim.empty()) {
+        for (int i = 0; i < 3; ++i) victim[rng() % victim.size()] ^= std::byte(rng());
       }
       victim.shrink_to_fit();
       CodecPage decoded(page.shape);
       decoded.FillCacheLike(1);
       const absl::Status status = Decode(*codec, planes, planes.size(), decoded);
-      if (trial % 3 == 1) {
+      if (trial % 4 == 1) {
         EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << name;
       }
       if (status.ok()) continue;
@@ -199,6 +214,52 @@ TEST_F(CodecTest, GoldenBytesOfInt8) {
 
 TEST_F(CodecTest, GoldenBytesOfInt4) {
   EXPECT_EQ(Hex(EncodeRamp(*Make("int4"), 1)[0]), "923f32446587a9cbdcfe");
+}
+
+TEST_F(CodecTest, GoldenBytesOfInt8Channel) {
+  EXPECT_EQ(Hex(EncodeRamp(*Make("int8-channel"), 3)[0]),
+            "623d423d213d013dc23c013d213d423d623d813d913da13db13dc23dd23de23d81b8ee81c10081cd"
+            "1981e04081007fc0207fe7337f003f7f12487f204f7f2a557f33597f3a5d7f3f5f7f44627f48647f");
+}
+
+TEST_F(CodecTest, GoldenBytesOfFp8) {
+  EXPECT_EQ(Hex(EncodeRamp(*Make("fp8"), 1)[0]), "923cfcfbf9f6f3eee600666e7376797b7c7e");
+}
+
+TEST_F(CodecTest, GoldenBytesOfInt4Kivi) {
+  EXPECT_EQ(Hex(EncodeRamp(*Make("int4-kivi"), 3)[0]),
+            "e0c0cd3e700fc0c0cd3e700fa0c0cd3e700f80c0cd3e700f40c0cd3e700f00c0cd3e700f80bfcd3e"
+            "700f0000cd3e700f803fcd3e700f0040cd3e700f4040cd3e700f8040cd3e700fa040cd3e700fc040"
+            "cd3e700fe040cd3e700f0041cd3e700f");
+}
+
+// An anchor token and two others; the last layer, so codes to 7. Two channels have one table.
+TEST_F(CodecTest, GoldenBytesOfCachegen) {
+  CodecPage page({KvKind::kValue, 16, 3, 0, 0, 5, 6});
+  page.Fill([](int c, int t) { return ToBf16(static_cast<float>(c - 7 + t * (c % 5 - 2))); });
+  EXPECT_EQ(Hex(Encode(*Make("cachegen"), page)[0]),
+            "07813d91a1b1c0d0e0f000102030404f5f6f7f953e133f0402000305050100020606030104070700"
+            "10000000000000000000000000000000080000000000040000000000000000000000000000000400"
+            "04000000000000000000000000000000080000000000000000000000000000000400000000000400"
+            "00000000000000000000000000000800000000000000000000000000000008000000000000000000"
+            "000000000000080f3f0220d0661800");
+}
+
+// Another libzstd may write another frame, but every one reads this.
+TEST_F(CodecTest, GoldenBytesOfBf16Lossless) {
+  const auto codec = Make("bf16-lossless");
+  const std::string fields =
+      "81818181808181818182828282828282e08080c0c000a08000808000c00040800000800020004040"
+      "000060002000404010006020200030401040602050003060";
+  EXPECT_THAT(Hex(EncodeRamp(*codec, 3)[0]), StartsWith(fields));
+  const std::string frame =
+      "28b52ffd203081010000000200018100010200020100800001020002010081010002000002010002"
+      "0100010100010000010000010000000000";
+  CodecPage page({KvKind::kKey, 16, 3, 0, 0});
+  ASSERT_TRUE(Decode(*codec, {Bytes(fields + frame)}, 1, page).ok());
+  for (int t = 0; t < 3; ++t) {
+    for (int c = 0; c < 16; ++c) EXPECT_EQ(ToFloat(page.at(c, t)), c - 7 + 3 * t);
+  }
 }
 
 TEST_F(CodecTest, GoldenBytesOfPaper) {

@@ -41,8 +41,10 @@ TEST(ClusterConfig, ErrorsNameFileLineKeyAndReason) {
   EXPECT_EQ(Error("port: 1\nport: 2\n"), "c.yaml:2: port: given twice");
   EXPECT_EQ(Error("port: many\n"), "c.yaml:1: port: want an integer");
   EXPECT_EQ(Error("port: 70000\n"), "c.yaml:1: port: 70000 is not in 0..65535");
-  EXPECT_EQ(Error("kv: {codec: zip}\n"),
-            "c.yaml:1: kv.codec: 'zip' is not one of planes, bf16, int8, int4, paper");
+  EXPECT_EQ(
+      Error("kv: {codec: zip}\n"),
+      "c.yaml:1: kv.codec: 'zip' is not one of planes, bf16, bf16-lossless, int8, int8-channel, "
+      "fp8, int4, int4-kivi, cachegen, paper");
   EXPECT_EQ(Error("colocated: 3\n"), "c.yaml:1: colocated: want true or false");
   EXPECT_EQ(Error("kv: 4\n"), "c.yaml:1: kv: want a section of keys");
   EXPECT_EQ(Error("generation_servers: {max_num_seqs: -3}"),

@@ -54,11 +54,13 @@ TEST_P(EveryCodec, ChunkedPrefillWithPrefix) {
 }
 
 std::string CodecName(const testing::TestParamInfo<EveryCodec::ParamType>& info) {
-  return std::get<0>(info.param) + (std::get<1>(info.param) == KvDtype::kBf16 ? "Bf16" : "F32");
+  std::string name = std::get<0>(info.param);
+  std::erase(name, '-');
+  return name + (std::get<1>(info.param) == KvDtype::kBf16 ? "Bf16" : "F32");
 }
 INSTANTIATE_TEST_SUITE_P(All, EveryCodec,
-                         testing::Combine(testing::Values("planes", "bf16", "int8", "int4",
-                                                          "paper"),
+                         testing::Combine(testing::ValuesIn(std::vector<std::string>(
+                                              CodecNames().begin(), CodecNames().end())),
                                           testing::Values(KvDtype::kBf16, KvDtype::kF32)),
                          CodecName);
 

@@ -42,7 +42,7 @@ class Cluster:
         except BaseException:
             self.__exit__()
             raise
-        self.http = httpx.Client(base_url=self.url, timeout=600)
+        self.http = httpx.Client(base_url=self.url, timeout=3600)
         return self
 
     def __exit__(self, *_):

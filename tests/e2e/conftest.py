@@ -10,6 +10,7 @@ import cluster  # noqa: E402
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: minutes; run by ctest -C slow")
     if not os.path.exists(cluster.LYNX):
         pytest.exit(f"{cluster.LYNX} is missing: run ./scripts/build", returncode=1)
     if not os.path.exists(cluster.MODEL):

@@ -71,11 +71,9 @@ def test_small_chunks_two_threads_eight_at_once(baseline):
     check(got, want, prompts)
 
 
-@pytest.mark.parametrize("target,longest,count",
-                         [("scalar", 65, 6), ("avx2", 1500, 40), ("avx512", 1500, 40)])
-def test_instruction_sets(baseline, target, longest, count):
+def check_on_target(baseline, target, chosen):
+    """The chosen prompts on another instruction set, colocated."""
     prompts, want = baseline
-    chosen = [i for i, p in enumerate(prompts) if len(p) <= longest][-count:]
     with open("/proc/cpuinfo") as f:
         flags = f.read()
     if target != "scalar" and {"avx2": " avx2 ", "avx512": " avx512bw "}[target] not in flags:
@@ -84,6 +82,19 @@ def test_instruction_sets(baseline, target, longest, count):
         got, _ = answers(c, [prompts[i] for i in chosen])
     check(got, [want[i] for i in chosen] + [want[len(prompts) + i] for i in chosen],
           [prompts[i] for i in chosen])
+
+
+@pytest.mark.parametrize("target,longest,count",
+                         [("scalar", 65, 6), ("avx2", 1500, 40), ("avx512", 1500, 40)])
+def test_instruction_sets(baseline, target, longest, count):
+    chosen = [i for i, p in enumerate(baseline[0]) if len(p) <= longest][-count:]
+    check_on_target(baseline, target, chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["avx2", "avx512", "scalar"])
+def test_instruction_sets_on_every_prompt(baseline, target):
+    check_on_target(baseline, target, range(len(baseline[0])))
 
 
 def near_tie_path(ids, case, error=2e-3):

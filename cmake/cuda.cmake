@@ -39,4 +39,7 @@ function(lynx_cuda_module name)
     -fmad=false -ftz=true -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr -Werror=all-warnings -Xptxas=-v
     -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-Wno-unused-parameter,-ffp-contract=off)
   target_link_libraries(lynx_${name} PUBLIC ${deps})
+  # What ptxas says of each kernel is kept: tools/check_cuda_resources.py reads it.
+  set_target_properties(lynx_${name} PROPERTIES CUDA_COMPILER_LAUNCHER
+                        "${PROJECT_SOURCE_DIR}/cmake/keep_output;${LYNX_CCACHE}")
 endfunction()

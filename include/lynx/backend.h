@@ -125,6 +125,7 @@ struct StepLimits {
   int hidden_size = 0;
   int intermediate_size = 0;
   int vocab_size = 0;
+  int sliding_window = 0;  // 0 = none
 };
 
 struct AttentionParams {
@@ -185,8 +186,8 @@ class Backend {
   virtual std::unique_ptr<Weight> PackEmbedding(const WeightView& view) = 0;
 
   // Takes what steps up to these limits need. Once, after the weights, before the first step.
-  // False when there is not enough memory.
-  virtual bool Reserve(const StepLimits& limits) = 0;
+  // Null, or why such steps cannot be run here (static text).
+  virtual const char* Reserve(const StepLimits& limits) = 0;
 
   // Later calls refer to these very spans. They stay as they are until EndForward.
   virtual void BeginForward(const ForwardBatch& batch) = 0;

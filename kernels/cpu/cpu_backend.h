@@ -37,7 +37,7 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Weight> PackWeight(const WeightView& view) override;
   std::unique_ptr<Weight> PackEmbedding(const WeightView& view) override;
-  bool Reserve(const StepLimits&) override { return true; }
+  const char* Reserve(const StepLimits&) override { return nullptr; }
 
   void BeginForward(const ForwardBatch&) override {}
   void EndForward() override {}

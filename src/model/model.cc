@@ -26,7 +26,8 @@ StepLimits LimitsOf(const ModelConfig& config, int max_rows) {
           .head_dim = config.head_dim,
           .hidden_size = config.hidden_size,
           .intermediate_size = config.intermediate_size,
-          .vocab_size = config.vocab_size};
+          .vocab_size = config.vocab_size,
+          .sliding_window = config.sliding_window};
 }
 
 class Transformer final : public Model {
@@ -161,9 +162,11 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(
   LYNX_ASSIGN_OR_RETURN(
       auto rope, RopeTables::Create(backend, config.rope, config.head_dim, config.max_model_len));
   Activations activations(backend, config, max_rows);
-  if (activations.memory == nullptr || !backend.Reserve(LimitsOf(config, max_rows))) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        path, ": ", backend.name(), " has no memory for steps of ", max_rows, " rows"));
+  const char* missing = activations.memory == nullptr ? "there is not enough memory"
+                                                      : backend.Reserve(LimitsOf(config, max_rows));
+  if (missing != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": steps of ", max_rows, " rows on ", backend.name(), ": ", missing));
   }
   return std::make_unique<Transformer>(std::move(files), std::move(weights), backend, max_rows,
                                        std::move(rope), std::move(activations));

@@ -10,9 +10,13 @@
 //
 // so that in both a vector of 16 lanes is 16 consecutive elements: tokens for keys, channels for
 // values. Elements are BF16, the truth of the cache; `--compute f32` keeps float32 instead.
+//
+// With tensor parallelism every rank holds an equal run of the KV heads of every block, as a pool
+// of just those heads in its own memory.
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "lynx/types.h"
 
@@ -42,11 +46,26 @@ struct KvLayout {
 // and KvWrite stores nothing else. Attention relies on that: slots that a row does not see, left by
 // an earlier owner of the block, take part with weight 0.
 struct KvPoolView {
-  std::byte* base = nullptr;  // [num_blocks][block_bytes], 64-byte aligned
-  KvLayout layout;
+  std::byte* base = nullptr;  // [num_blocks][block_bytes], 64-byte aligned; null with shards
+  KvLayout layout;            // of all heads
   int num_blocks = 0;
+  // Empty, or for each rank its part: [num_blocks][block_bytes / shards.size()].
+  std::span<std::byte* const> shards = {};
 
+  int num_shards() const { return shards.empty() ? 1 : static_cast<int>(shards.size()); }
+  int heads_per_shard() const { return layout.num_kv_heads / num_shards(); }
+  // The pool as rank `rank` sees it: its heads, counted from 0.
+  KvPoolView shard(int rank) const {
+    if (shards.empty()) return *this;
+    KvPoolView part{shards[rank], layout, num_blocks};
+    part.layout.num_kv_heads = heads_per_shard();
+    return part;
+  }
   std::byte* tile(BlockId block, int layer, KvKind kind, int head) const {
+    if (!shards.empty()) {
+      const int heads = heads_per_shard();
+      return shard(head / heads).tile(block, layer, kind, head % heads);
+    }
     return base + size_t(block) * layout.block_bytes() + layout.tile_offset(layer, kind, head);
   }
 };

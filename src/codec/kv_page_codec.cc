@@ -17,8 +17,6 @@ constexpr size_t kLowHalfBytes = sizeof(uint16_t);
 
 const char* KindName(KvKind kind) { return kind == KvKind::kKey ? "key" : "value"; }
 
-int NumBlocks(const KvPage& page) { return (page.num_tokens + kBlockSize - 1) / kBlockSize; }
-
 // The upper halves of a float32 pool's tiles, in memory of their own.
 class UpperHalves {
  public:
@@ -142,6 +140,17 @@ PageShape KvPageCodec::Shape(const KvPage& page, KvKind kind) const {
   return shape;
 }
 
+StageContents KvPageCodec::Contents(int layer, int stage) const {
+  StageContents contents;
+  for (const KvKind kind : kKinds) {
+    const int begin = plan_.stage_begin(stage, layer, kind);
+    const int end = plan_.stage_end(stage, layer, kind);
+    contents.planes[size_t(kind)] = {static_cast<uint8_t>(begin), static_cast<uint8_t>(end)};
+    if (begin < end) contents.kinds |= static_cast<uint8_t>(1u << int(kind));
+  }
+  return contents;
+}
+
 bool KvPageCodec::HasLowHalves(int stage) const {
   return layout_.dtype == KvDtype::kF32 && lossless_ && stage == num_stages() - 1;
 }
@@ -151,13 +160,13 @@ void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
   LYNX_CHECK(static_cast<int>(stages.size()) == num_stages());
   for (auto& stage : stages) stage.clear();
   for (const KvKind kind : kKinds) {
-    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
       EncodeHead(pool, page, kind, head, stages);
     }
   }
   if (!HasLowHalves(num_stages() - 1)) return;
   for (const KvKind kind : kKinds) {
-    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
       const PoolTiles tiles = Tiles(pool, page, kind, head);
       PutLowHalves(Shape(page, kind), tiles.data(), stages.back());
     }
@@ -167,7 +176,7 @@ void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
 KvPageCodec::PoolTiles KvPageCodec::Tiles(const KvPoolView& pool, const KvPage& page, KvKind kind,
                                           int head) const {
   PoolTiles tiles = {};
-  for (int b = 0; b < NumBlocks(page); ++b) {
+  for (int b = 0; b < page.num_blocks(); ++b) {
     tiles[b] = pool.tile(page.blocks[b], page.layer, kind, head);
   }
   return tiles;
@@ -179,7 +188,7 @@ void KvPageCodec::EncodeHead(const KvPoolView& pool, const KvPage& page, KvKind 
   PageTiles tiles = {};
   std::optional<UpperHalves> upper;
   if (layout_.dtype == KvDtype::kF32) upper.emplace(layout_);
-  for (int b = 0; b < NumBlocks(page); ++b) {
+  for (int b = 0; b < page.num_blocks(); ++b) {
     if (upper) {
       upper->Load(b, pool_tiles[b]);
       tiles[b] = upper->tile(b);
@@ -209,7 +218,7 @@ absl::Status KvPageCodec::DecodePage(const KvPage& page,
   const size_t low_bytes = static_cast<size_t>(page.num_tokens) * layout_.head_dim * kLowHalfBytes;
   const std::byte* low = low_halves.data();
   for (const KvKind kind : kKinds) {
-    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
       LYNX_RETURN_IF_ERROR(DecodeHead(page, kind, head, rest, low, pool));
       if (low != nullptr) low += low_bytes;
     }
@@ -257,7 +266,7 @@ absl::Status KvPageCodec::DecodeHead(const KvPage& page, KvKind kind, int head,
   MutablePageTiles tiles = {};
   std::optional<UpperHalves> upper;
   if (layout_.dtype == KvDtype::kF32) upper.emplace(layout_);
-  for (int b = 0; b < NumBlocks(page); ++b) {
+  for (int b = 0; b < page.num_blocks(); ++b) {
     tiles[b] = upper ? upper->tile(b) : reinterpret_cast<Bf16*>(pool_tiles[b]);
   }
   const absl::Status status = codec_.Decode(shape, planes, tiles);
@@ -271,7 +280,7 @@ absl::Status KvPageCodec::DecodeHead(const KvPage& page, KvKind kind, int head,
 }
 
 size_t KvPageCodec::LowHalvesBytes(const KvPage& page) const {
-  return size_t{2} * layout_.num_kv_heads * page.num_tokens * layout_.head_dim * kLowHalfBytes;
+  return size_t{2} * page.num_heads * page.num_tokens * layout_.head_dim * kLowHalfBytes;
 }
 
 size_t KvPageCodec::MaxStageBytes(const KvPage& page, int stage) const {
@@ -280,7 +289,7 @@ size_t KvPageCodec::MaxStageBytes(const KvPage& page, int stage) const {
     const PageShape shape = Shape(page, kind);
     const int end = plan_.stage_end(stage, page.layer, kind);
     for (int p = plan_.stage_begin(stage, page.layer, kind); p < end; ++p) {
-      bytes += layout_.num_kv_heads * (kLengthBytes + codec_.MaxPlaneBytes(shape, p));
+      bytes += page.num_heads * (kLengthBytes + codec_.MaxPlaneBytes(shape, p));
     }
   }
   return bytes;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of the KV pool as the byte strings that travel: one per stage of the send plan.
 //
-// A page here is up to 256 tokens of one layer with both kinds and all KV heads. Its stage s holds,
-// in this order:
+// A page here is up to 256 tokens of one layer with both kinds and a run of KV heads (all of them,
+// or those of one rank). Its stage s holds, in this order:
 //
-//   for kind in (key, value), for head in 0 .. num_kv_heads - 1,
+//   for kind in (key, value), for each of its heads,
 //     for each plane p of the stage (stage_begin(s) <= p < stage_end(s)):
 //       u32 length (little-endian), then the plane's bytes
 //   only in the last stage, only if the pool is float32 and the plan ends lossless:
@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,23 @@ struct KvPage {
   int num_tokens = 0;               // 1 .. kPageTokens
   const BlockId* blocks = nullptr;  // the page's blocks: ceil(num_tokens / 64)
   int num_sequence_tokens = 0;      // of the whole prompt: says where the recent tokens begin
+  int first_head = 0;
+  int num_heads = 0;
+
+  int num_blocks() const { return (num_tokens + kBlockSize - 1) / kBlockSize; }
+};
+
+struct PlaneRange {
+  uint8_t begin = 0;
+  uint8_t end = 0;  // exclusive
+  bool operator==(const PlaneRange&) const = default;
+};
+
+// What a stage of a layer's page holds.
+struct StageContents {
+  uint8_t kinds = 0;                      // bit k: KvKind(k) has planes in it
+  std::array<PlaneRange, 2> planes = {};  // by kind
+  bool operator==(const StageContents&) const = default;
 };
 
 // Immutable after creation; every method may be called from any thread. The codec outlives it.
@@ -47,6 +65,7 @@ class KvPageCodec {
                                                              const KvLayout& layout);
 
   int num_stages() const { return plan_.num_stages(); }
+  StageContents Contents(int layer, int stage) const;
 
   // Replaces stages[s] by the bytes of stage s. stages.size() == num_stages().
   void EncodePage(const KvPoolView& pool, const KvPage& page,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One mutex guards everything; the encode thread holds it except while it encodes a page, and the
+// One mutex guards everything; the encode thread holds it except while it encodes, and the
 // transport's threads take it in handlers and completions. Encode tasks run in the order of
 // Computed: layers in order, every request's anchors before anybody's dropped later stages are
 // encoded again.
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "handoff/outbox.h"
 #include "handoff/send_attempt.h"
 #include "handoff/wire.h"
 
@@ -31,7 +32,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
         format_(HandoffFormat(codec, plan, pool.layout)),
         codec_(std::move(page_codec)),
         transport_(transport),
-        wake_(std::move(wake)) {
+        outbox_(std::move(wake)) {
     transport_.Start(this);
     thread_ = std::thread([this] { Loop(); });
   }
@@ -40,7 +41,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   absl::Status Begin(const SendJob& job) override;
   void Computed(AttemptId attempt, int layer, int num_computed) override;
   void Cancel(AttemptId attempt) override;
-  std::vector<SendEvent> Poll() override;
+  std::vector<SendEvent> Poll() override { return outbox_.Poll(); }
   int num_attempts() const override;
 
   void OnControl(uint64_t from, std::span<const std::byte> message) override;
@@ -52,23 +53,9 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   using Attempt = std::shared_ptr<SendAttempt>;  // also held by the encode thread's current task
   struct EncodeTask {
     Attempt attempt;
-    int layer = 0;
-    int page = 0;
+    ChunkKey anchor;
   };
-  // Holds the mutex; wakes the engine after giving it up when an event was added.
-  class Section {
-   public:
-    explicit Section(KvSenderImpl& sender) : sender_(sender), lock_(sender.mu_) {}
-    ~Section() {
-      const bool wake = std::exchange(sender_.wake_due_, false);
-      lock_.unlock();
-      if (wake) sender_.wake_();
-    }
-
-   private:
-    KvSenderImpl& sender_;
-    std::unique_lock<std::mutex> lock_;
-  };
+  using Section = Outbox<SendEvent>::Section;
   enum class Tell { kReceiver, kNobody };
 
   void Loop();
@@ -79,7 +66,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   int64_t RunTimers(int64_t now_ns);
 
   // All below: with the mutex held.
-  void Keep(const Attempt& attempt, const ChunkKey& key, Payload payload);
+  void KeepLater(const Attempt& attempt, ChunkKey key, const std::vector<Payload>& payloads);
   void PostLater(const Attempt& attempt);
   void PostChunk(const Attempt& attempt, const ChunkKey& key, Payload payload);
   void OnPosted(const AttemptId& id, int stage, const absl::Status& status);
@@ -100,24 +87,20 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   const uint64_t format_;
   const std::unique_ptr<KvPageCodec> codec_;
   Transport& transport_;
-  const std::function<void()> wake_;
-
-  mutable std::mutex mu_;
+  Outbox<SendEvent> outbox_;  // its mutex guards what follows
   std::condition_variable work_;
   bool stopping_ = false;
-  bool wake_due_ = false;
   std::map<AttemptId, Attempt> attempts_;
   std::deque<EncodeTask> encode_queue_;
   std::deque<Attempt> encode_again_queue_;  // its first later chunk
   size_t held_bytes_ = 0;                   // in later_chunks of all attempts
-  std::vector<SendEvent> events_;
   std::thread thread_;
 };
 
 KvSenderImpl::~KvSenderImpl() {
   transport_.Stop();
   {
-    std::lock_guard lock(mu_);
+    std::lock_guard lock(outbox_.mutex());
     stopping_ = true;
     work_.notify_all();
   }
@@ -128,12 +111,12 @@ absl::Status KvSenderImpl::Begin(const SendJob& job) {
   const PageGrid grid{job.first_token, job.num_tokens};
   LYNX_RETURN_IF_ERROR(CheckTokenRange(grid, job.block_table, pool_.num_blocks));
   LYNX_ASSIGN_OR_RETURN(const PeerId peer, transport_.Connect(job.receiver_address));
-  Section section(*this);
+  Section section(outbox_);
   if (attempts_.contains(job.attempt)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attempt ", ToString(job.attempt), " has begun already"));
   }
-  auto attempt = std::make_shared<SendAttempt>(job, pool_.layout.num_layers, codec_->num_stages());
+  auto attempt = std::make_shared<SendAttempt>(job, pool_, codec_->num_stages());
   attempt->peer = peer;
   attempts_[job.attempt] = attempt;
   Renewed(*attempt);
@@ -148,30 +131,27 @@ absl::Status KvSenderImpl::Begin(const SendJob& job) {
 
 void KvSenderImpl::Computed(AttemptId id, int layer, int num_computed) {
   LYNX_CHECK(layer >= 0 && layer < pool_.layout.num_layers);
-  Section section(*this);
+  Section section(outbox_);
   Attempt attempt = Find(id);
   if (attempt == nullptr) return;  // ended; the engine has not polled that yet
   int& queued = attempt->num_queued_pages[layer];
   for (const int ready = attempt->grid.num_complete_pages(num_computed); queued < ready; ++queued) {
-    encode_queue_.push_back({attempt, layer, queued});
+    for (int range = 0; range < pool_.num_shards(); ++range) {
+      encode_queue_.push_back({attempt, {0, layer, queued, range}});
+    }
   }
   work_.notify_all();
 }
 
 void KvSenderImpl::Cancel(AttemptId id) {
-  Section section(*this);
+  Section section(outbox_);
   if (Attempt attempt = Find(id)) {
     Fail(attempt, absl::CancelledError("the prefill side cancelled the hand-off"), Tell::kReceiver);
   }
 }
 
-std::vector<SendEvent> KvSenderImpl::Poll() {
-  std::lock_guard lock(mu_);
-  return std::exchange(events_, {});
-}
-
 int KvSenderImpl::num_attempts() const {
-  std::lock_guard lock(mu_);
+  std::lock_guard lock(outbox_.mutex());
   return static_cast<int>(attempts_.size());
 }
 
@@ -182,7 +162,7 @@ void KvSenderImpl::Loop() {
   while (true) {
     if (const int64_t now = MonotonicNs(); now >= next_timer_ns) next_timer_ns = RunTimers(now);
     if (RunOneTask()) continue;
-    std::unique_lock lock(mu_);
+    std::unique_lock lock(outbox_.mutex());
     const auto has_work = [this] {
       return stopping_ || !encode_queue_.empty() || !encode_again_queue_.empty();
     };
@@ -200,7 +180,7 @@ bool KvSenderImpl::RunOneTask() {
   Attempt again;
   ChunkKey key;
   {
-    Section section(*this);
+    Section section(outbox_);
     if (stopping_) return false;
     if (!encode_queue_.empty()) {
       task = std::move(encode_queue_.front());
@@ -242,36 +222,31 @@ std::vector<Payload> KvSenderImpl::Encode(const KvPage& page) const {
 }
 
 void KvSenderImpl::EncodePage(const EncodeTask& task) {
-  const ChunkKey anchor{0, task.layer, task.page};
-  std::vector<Payload> payloads = Encode(task.attempt->page(anchor));
-  Section section(*this);
+  std::vector<Payload> payloads = Encode(task.attempt->page(task.anchor));
+  Section section(outbox_);
   LeaveEncoder(task.attempt);
   if (task.attempt->ended) return;
-  PostChunk(task.attempt, anchor, std::move(payloads[0]));
-  for (int s = 1; s < codec_->num_stages(); ++s) {
-    Keep(task.attempt, {s, task.layer, task.page}, std::move(payloads[s]));
-  }
+  PostChunk(task.attempt, task.anchor, std::move(payloads[0]));
+  KeepLater(task.attempt, task.anchor, payloads);
   PostLater(task.attempt);
 }
 
 void KvSenderImpl::EncodeAgain(const Attempt& attempt, const ChunkKey& key) {
   std::vector<Payload> payloads = Encode(attempt->page(key));
-  Section section(*this);
+  Section section(outbox_);
   LeaveEncoder(attempt);
   attempt->encoding_again = false;
   if (attempt->ended) return;
   attempt->later_chunks.erase(key);
   ++attempt->num_posted_later;
   PostChunk(attempt, key, std::move(payloads[key.stage]));
-  for (int s = key.stage + 1; s < codec_->num_stages(); ++s) {
-    Keep(attempt, {s, key.layer, key.page}, std::move(payloads[s]));
-  }
+  KeepLater(attempt, key, payloads);
   PostLater(attempt);
 }
 
 // Runs what is due and answers when to look again.
 int64_t KvSenderImpl::RunTimers(int64_t now_ns) {
-  Section section(*this);
+  Section section(outbox_);
   // An attempt that begins after this is not due earlier.
   int64_t next_ns = now_ns + std::min(options_.announce_ms, options_.lease_ms) * kNsPerMs;
   std::vector<Attempt> expired;
@@ -294,12 +269,17 @@ int64_t KvSenderImpl::RunTimers(int64_t now_ns) {
 
 // ---- with the mutex held ------------------------------------------------------------------------
 
-void KvSenderImpl::Keep(const Attempt& attempt, const ChunkKey& key, Payload payload) {
-  Payload& kept = attempt->later_chunks[key];
-  if (kept != nullptr) return;
-  if (held_bytes_ + payload->bytes.size() > options_.max_held_bytes) return;
-  held_bytes_ += payload->bytes.size();
-  kept = std::move(payload);
+// Keeps the stages after the key's.
+void KvSenderImpl::KeepLater(const Attempt& attempt, ChunkKey key,
+                             const std::vector<Payload>& payloads) {
+  for (++key.stage; key.stage < codec_->num_stages(); ++key.stage) {
+    const Payload& payload = payloads[key.stage];
+    Payload& kept = attempt->later_chunks[key];
+    if (kept != nullptr) continue;
+    if (held_bytes_ + payload->bytes.size() > options_.max_held_bytes) continue;
+    held_bytes_ += payload->bytes.size();
+    kept = payload;
+  }
 }
 
 void KvSenderImpl::PostLater(const Attempt& attempt) {
@@ -327,8 +307,12 @@ void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payloa
                            .format = format_,
                            .layer = static_cast<uint16_t>(key.layer),
                            .stage = static_cast<uint16_t>(key.stage),
+                           .contents = codec_->Contents(key.layer, key.stage),
+                           .first_head = static_cast<uint16_t>(page.first_head),
+                           .num_heads = static_cast<uint16_t>(page.num_heads),
                            .page = static_cast<uint32_t>(key.page),
-                           .first_token = static_cast<uint32_t>(page.first_token),
+                           .first_block = static_cast<uint32_t>(page.first_token / kBlockSize),
+                           .num_blocks = static_cast<uint32_t>(page.num_blocks()),
                            .num_tokens = static_cast<uint32_t>(page.num_tokens),
                            .bytes = payload->bytes.size(),
                            .checksum = payload->checksum};
@@ -339,7 +323,7 @@ void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payloa
   transport_.Post(attempt->peer, Serialize(header), bytes,
                   [this, id = attempt->job.attempt, stage = key.stage,
                    payload = std::move(payload)](const absl::Status& status) {
-                    Section section(*this);
+                    Section section(outbox_);
                     OnPosted(id, stage, status);
                   });
 }
@@ -411,10 +395,7 @@ void KvSenderImpl::LeaveEncoder(const Attempt& attempt) {
   if (attempt->ended) Report(*attempt);
 }
 
-void KvSenderImpl::Report(const SendAttempt& attempt) {
-  events_.push_back(attempt.terminal_event);
-  wake_due_ = true;
-}
+void KvSenderImpl::Report(const SendAttempt& attempt) { outbox_.Add(attempt.terminal_event); }
 
 // ---- the transport's threads --------------------------------------------------------------------
 
@@ -422,7 +403,7 @@ void KvSenderImpl::OnControl(uint64_t from, std::span<const std::byte> bytes) {
   const absl::StatusOr<ControlMessage> message = ParseControlMessage(bytes);
   if (!message.ok()) return;
   const AttemptId id = std::visit([](const auto& m) { return m.attempt; }, *message);
-  Section section(*this);
+  Section section(outbox_);
   Attempt attempt = Find(id);
   if (attempt == nullptr || transport_.FindPeer(from) != attempt->peer) return;
   if (std::holds_alternative<Renew>(*message)) {
@@ -440,7 +421,7 @@ void KvSenderImpl::OnOffer(OfferId offer, uint64_t, std::span<const std::byte>, 
 }
 
 void KvSenderImpl::OnPeerLost(PeerId peer, uint64_t, const absl::Status& why) {
-  Section section(*this);
+  Section section(outbox_);
   std::vector<Attempt> lost;
   for (const auto& [id, attempt] : attempts_) {
     if (attempt->peer == peer) lost.push_back(attempt);

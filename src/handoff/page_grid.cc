@@ -3,6 +3,18 @@
 
 namespace lynx {
 
+KvPage PageGrid::page(const ChunkKey& key, int heads_per_chunk,
+                      const std::vector<BlockId>& block_table) const {
+  const int first = page_first_token(key.page);
+  return {.layer = key.layer,
+          .first_token = first,
+          .num_tokens = page_num_tokens(key.page),
+          .blocks = block_table.data() + first / kBlockSize,
+          .num_sequence_tokens = num_tokens,
+          .first_head = key.head_range * heads_per_chunk,
+          .num_heads = heads_per_chunk};
+}
+
 absl::Status CheckTokenRange(const PageGrid& grid, const std::vector<BlockId>& block_table,
                              int num_blocks) {
   if (grid.first_token < 0 || grid.first_token > grid.num_tokens ||

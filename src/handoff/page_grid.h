@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tokens of an attempt fall into pages: up to 256 tokens each, counted from its first
-// token.
+// How the KV of an attempt falls into chunks: pages of up to 256 tokens, counted from its first
+// token, of every layer, each cut into equal runs of KV heads and into stages.
 #pragma once
 
 #include <algorithm>
+#include <compare>
+#include <vector>
 
+#include "codec/kv_page_codec.h"
 #include "lynx/codec.h"
 
 namespace lynx {
+
+// Chunks in the order they are posted in.
+struct ChunkKey {
+  int stage = 0;
+  int layer = 0;
+  int page = 0;
+  int head_range = 0;  // which run of heads
+  auto operator<=>(const ChunkKey&) const = default;
+};
 
 struct PageGrid {
   int first_token = 0;
@@ -23,6 +35,9 @@ struct PageGrid {
     if (num_computed >= num_tokens) return num_pages();
     return std::max(0, num_computed - first_token) / kPageTokens;
   }
+  // The page of a chunk. block_table: of all tokens; the result refers to it.
+  KvPage page(const ChunkKey& key, int heads_per_chunk,
+              const std::vector<BlockId>& block_table) const;
 };
 
 // kInvalidArgument unless 0 <= first_token <= num_tokens, first_token is a multiple of the block

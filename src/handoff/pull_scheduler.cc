@@ -8,9 +8,9 @@
 namespace lynx {
 
 void PullScheduler::Begin(const AttemptId& attempt,
-                          const std::array<int64_t, kNumPullClasses>& num_chunks) {
+                          const std::array<int64_t, kNumPullClasses>& num_parts) {
   Attempt& a = attempts_[attempt];
-  for (int c = 0; c < kNumPullClasses; ++c) a.lanes[c].num_chunks_left = num_chunks[c];
+  for (int c = 0; c < kNumPullClasses; ++c) a.lanes[c].num_parts_left = num_parts[c];
 }
 
 void PullScheduler::Add(const QueuedPull& pull, int64_t now_ns) {
@@ -18,7 +18,7 @@ void PullScheduler::Add(const QueuedPull& pull, int64_t now_ns) {
   LYNX_CHECK(it != attempts_.end());
   Lane& lane = it->second.lanes[PullClass(pull.stage)];
   if (lane.queue.empty()) lane.waiting_since_ns = now_ns;
-  ++lane.num_seen;
+  lane.num_parts_seen += pull.num_parts;
   lane.seen_bytes += static_cast<int64_t>(pull.bytes);
   // Stages beyond the last class share its lane: keep them in order.
   auto later = std::find_if(lane.queue.begin(), lane.queue.end(),
@@ -55,11 +55,12 @@ int PullScheduler::FirstLane(const Attempt& attempt) {
 
 PullScheduler::Rank PullScheduler::RankOf(const Attempt& attempt, int lane, int64_t now_ns) const {
   const Lane& l = attempt.lanes[lane];
-  // Chunks that were not offered yet are taken to be as large as those that were.
-  const double mean_bytes = static_cast<double>(l.seen_bytes) / static_cast<double>(l.num_seen);
+  // Parts that were not offered yet are taken to be as large as those that were.
+  const double mean_bytes =
+      static_cast<double>(l.seen_bytes) / static_cast<double>(l.num_parts_seen);
   const double waited_s = static_cast<double>(now_ns - l.waiting_since_ns) * 1e-9;
-  return {attempt.promoted ? 0 : lane, mean_bytes * static_cast<double>(l.num_chunks_left) -
-                                           waited_s * ageing_bytes_per_second_};
+  return {attempt.promoted ? 0 : lane,
+          mean_bytes * static_cast<double>(l.num_parts_left) - waited_s * ageing_bytes_per_second_};
 }
 
 std::optional<QueuedPull> PullScheduler::Next(int64_t now_ns) {
@@ -82,7 +83,7 @@ std::optional<QueuedPull> PullScheduler::Next(int64_t now_ns) {
     return std::nullopt;
   }
   lane.queue.pop_front();
-  --lane.num_chunks_left;
+  lane.num_parts_left -= pull.num_parts;
   outstanding_bytes_ += pull.bytes;
   return pull;
 }

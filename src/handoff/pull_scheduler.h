@@ -4,6 +4,9 @@
 // Order: class (anchor < residual < exact); inside a class the attempt with the fewest bytes left
 // in that class, less an allowance for every second that it has waited, so that a large one is not
 // starved; inside an attempt stage, then arrival. A promoted attempt's chunks are all anchors.
+//
+// How many bytes are left is estimated from how many *parts* are: the senders' chunks differ in how
+// many KV heads they hold, so a chunk counts as that many parts.
 #pragma once
 
 #include <array>
@@ -27,14 +30,15 @@ struct QueuedPull {
   AttemptId attempt;
   int stage = 0;
   size_t bytes = 0;
+  int num_parts = 1;
 };
 
 class PullScheduler {
  public:
   explicit PullScheduler(size_t window_bytes) : window_bytes_(window_bytes) {}
 
-  // num_chunks[c]: how many chunks of class c the attempt has in all.
-  void Begin(const AttemptId& attempt, const std::array<int64_t, kNumPullClasses>& num_chunks);
+  // num_parts[c]: how many parts of class c the attempt has in all.
+  void Begin(const AttemptId& attempt, const std::array<int64_t, kNumPullClasses>& num_parts);
   // The attempt must have begun.
   void Add(const QueuedPull& pull, int64_t now_ns);
   void Promote(const AttemptId& attempt);
@@ -57,8 +61,8 @@ class PullScheduler {
  private:
   struct Lane {  // one class of one attempt
     std::deque<QueuedPull> queue;
-    int64_t num_chunks_left = 0;  // not handed out yet, whether offered or not
-    int64_t num_seen = 0;
+    int64_t num_parts_left = 0;  // not handed out yet, whether offered or not
+    int64_t num_parts_seen = 0;
     int64_t seen_bytes = 0;
     int64_t waiting_since_ns = 0;
   };

@@ -4,35 +4,60 @@
 #include <numeric>
 
 namespace lynx {
+namespace {
 
-ReceiveAttempt::ReceiveAttempt(const ReceiveJob& job, int num_layers, int num_stages,
+std::string Where(const ChunkHeader& h) {
+  return absl::StrCat("chunk of layer ", h.layer, ", stage ", h.stage, ", page ", h.page,
+                      ", heads ", h.first_head, " + ", h.num_heads);
+}
+
+std::string Text(const StageContents& c) {
+  return absl::StrCat("kinds ", c.kinds, ", key planes ", c.planes[0].begin, "..", c.planes[0].end,
+                      ", value planes ", c.planes[1].begin, "..", c.planes[1].end);
+}
+
+}  // namespace
+
+ReceiveAttempt::ReceiveAttempt(const ReceiveJob& job, const KvLayout& layout, int num_stages,
                                int64_t now_ns)
     : progress_ns(now_ns),
       job_(job),
       grid_{job.first_token, job.num_tokens},
-      num_layers_(num_layers),
+      layout_(layout),
       num_stages_(num_stages),
-      chunks_(static_cast<size_t>(num_stages) * num_layers * grid_.num_pages()),
       num_landed_(num_stages, 0),
       stage_bytes_(num_stages, 0) {}
 
-std::array<int64_t, kNumPullClasses> ReceiveAttempt::num_chunks_by_class() const {
+std::array<int64_t, kNumPullClasses> ReceiveAttempt::num_parts_by_class() const {
+  const int64_t per_stage = int64_t{layout_.num_layers} * grid_.num_pages() * layout_.num_kv_heads;
   std::array<int64_t, kNumPullClasses> count = {};
-  for (int s = 0; s < num_stages_; ++s) count[PullClass(s)] += num_chunks_per_stage();
+  for (int s = 0; s < num_stages_; ++s) count[PullClass(s)] += per_stage;
   return count;
 }
 
-KvPage ReceiveAttempt::page(int layer, int page) const {
-  const int first = grid_.page_first_token(page);
-  return {.layer = layer,
-          .first_token = first,
-          .num_tokens = grid_.page_num_tokens(page),
-          .blocks = job_.block_table.data() + first / kBlockSize,
-          .num_sequence_tokens = grid_.num_tokens};
+ReceivedChunk& ReceiveAttempt::chunk(const ChunkHeader& header) {
+  if (heads_per_chunk_ == 0) {
+    heads_per_chunk_ = header.num_heads;
+    num_chunks_per_stage_ = layout_.num_layers * grid_.num_pages() * num_head_ranges();
+    chunks_.resize(static_cast<size_t>(num_stages_) * num_chunks_per_stage_);
+  }
+  return chunk(key(header));
 }
 
-ReceivedChunk& ReceiveAttempt::chunk(int stage, int layer, int page) {
-  return chunks_[(static_cast<size_t>(stage) * num_layers_ + layer) * grid_.num_pages() + page];
+ChunkKey ReceiveAttempt::key(const ChunkHeader& h) const {
+  return {h.stage, h.layer, static_cast<int>(h.page), h.first_head / heads_per_chunk_};
+}
+
+ReceivedChunk& ReceiveAttempt::chunk(const ChunkKey& key) {
+  const size_t page =
+      (static_cast<size_t>(key.stage) * layout_.num_layers + key.layer) * grid_.num_pages() +
+      key.page;
+  return chunks_[page * num_head_ranges() + key.head_range];
+}
+
+ChunkKey ReceiveAttempt::key(int stage, int index) const {
+  const int page = index / num_head_ranges();
+  return {stage, page / grid_.num_pages(), page % grid_.num_pages(), index % num_head_ranges()};
 }
 
 absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_bytes,
@@ -42,24 +67,50 @@ absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_by
                                                       format,
                                                       " (codec, send plan or KV layout differ)"));
   }
-  const std::string where =
-      absl::StrCat("chunk of layer ", h.layer, ", stage ", h.stage, ", page ", h.page);
-  if (h.layer >= num_layers_ || h.stage >= num_stages_ ||
-      h.page >= static_cast<uint32_t>(grid_.num_pages())) {
-    return absl::DataLossError(absl::StrCat(where, ": the attempt has ", num_layers_, " layers, ",
-                                            num_stages_, " stages, ", grid_.num_pages(), " pages"));
+  LYNX_RETURN_IF_ERROR(CheckPlace(h));
+  LYNX_RETURN_IF_ERROR(CheckHeads(h));
+  if (const StageContents want = codec.Contents(h.layer, h.stage); h.contents != want) {
+    return absl::DataLossError(
+        absl::StrCat(Where(h), ": ", Text(h.contents), ", want ", Text(want)));
   }
-  const KvPage expected = page(h.layer, static_cast<int>(h.page));
-  if (h.first_token != static_cast<uint32_t>(expected.first_token) ||
+  const KvPage expected =
+      grid_.page({h.stage, h.layer, static_cast<int>(h.page), 0}, h.num_heads, job_.block_table);
+  if (h.first_block != static_cast<uint32_t>(expected.first_token / kBlockSize) ||
+      h.num_blocks != static_cast<uint32_t>(expected.num_blocks()) ||
       h.num_tokens != static_cast<uint32_t>(expected.num_tokens)) {
-    return absl::DataLossError(absl::StrCat(where, ": ", h.num_tokens, " tokens from ",
-                                            h.first_token, ", want ", expected.num_tokens, " from ",
-                                            expected.first_token));
+    return absl::DataLossError(
+        absl::StrCat(Where(h), ": ", h.num_tokens, " tokens in ", h.num_blocks,
+                     " blocks from block ", h.first_block, ", want ", expected.num_tokens, " in ",
+                     expected.num_blocks(), " from ", expected.first_token / kBlockSize));
   }
   const size_t max_bytes = codec.MaxStageBytes(expected, h.stage);
   if (h.bytes != payload_bytes || payload_bytes > max_bytes) {
-    return absl::DataLossError(absl::StrCat(where, ": ", h.bytes, " bytes announced, ",
+    return absl::DataLossError(absl::StrCat(Where(h), ": ", h.bytes, " bytes announced, ",
                                             payload_bytes, " offered, at most ", max_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReceiveAttempt::CheckPlace(const ChunkHeader& h) const {
+  if (h.layer < layout_.num_layers && h.stage < num_stages_ &&
+      h.page < static_cast<uint32_t>(grid_.num_pages())) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(Where(h), ": the attempt has ", layout_.num_layers,
+                                          " layers, ", num_stages_, " stages, ", grid_.num_pages(),
+                                          " pages"));
+}
+
+absl::Status ReceiveAttempt::CheckHeads(const ChunkHeader& h) const {
+  const int num_heads = layout_.num_kv_heads;
+  if (h.num_heads == 0 || num_heads % h.num_heads != 0 || h.first_head >= num_heads ||
+      h.first_head % h.num_heads != 0) {
+    return absl::DataLossError(
+        absl::StrCat(Where(h), ": not one of the equal parts of ", num_heads, " KV heads"));
+  }
+  if (heads_per_chunk_ != 0 && h.num_heads != heads_per_chunk_) {
+    return absl::DataLossError(absl::StrCat(Where(h), ": earlier chunks of the attempt held ",
+                                            heads_per_chunk_, " heads"));
   }
   return absl::OkStatus();
 }

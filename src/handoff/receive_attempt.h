@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one attempt must receive, and what of it is here. No threads: its KvReceiver guards it.
+//
+// Into how many runs of heads a page is cut is the sender's choice (its tensor parallelism). The
+// attempt learns it from the first chunk; nothing of it can have landed before.
 #pragma once
 
 #include <array>
@@ -15,7 +18,6 @@
 
 namespace lynx {
 
-// One stage of one page of one layer.
 struct ReceivedChunk {
   enum class State : uint8_t { kMissing, kOffered, kLanded };
   State state = State::kMissing;
@@ -28,25 +30,38 @@ struct ReceivedChunk {
 
 class ReceiveAttempt {
  public:
-  ReceiveAttempt(const ReceiveJob& job, int num_layers, int num_stages, int64_t now_ns);
+  // layout: of the receiver's pool, all heads.
+  ReceiveAttempt(const ReceiveJob& job, const KvLayout& layout, int num_stages, int64_t now_ns);
 
   const AttemptId& id() const { return job_.attempt; }
   const PageGrid& grid() const { return grid_; }
   int num_stages() const { return num_stages_; }
-  int num_layers() const { return num_layers_; }
-  int num_chunks_per_stage() const { return num_layers_ * grid_.num_pages(); }
-  std::array<int64_t, kNumPullClasses> num_chunks_by_class() const;
-  KvPage page(int layer, int page) const;
-  ReceivedChunk& chunk(int stage, int layer, int page);
+  // Heads of pages of layers, over all stages of a class: what the scheduler counts in.
+  std::array<int64_t, kNumPullClasses> num_parts_by_class() const;
 
   // Whether this chunk can belong to the attempt: kDataLoss names the field that cannot.
   absl::Status CheckHeader(const ChunkHeader& header, size_t payload_bytes, uint64_t format,
                            const KvPageCodec& codec) const;
+  // The chunk of a checked header, which settles how pages are cut if it is the first.
+  ReceivedChunk& chunk(const ChunkHeader& header);
+
+  // Below: once a chunk has come.
+  ChunkKey key(const ChunkHeader& header) const;
+  ReceivedChunk& chunk(const ChunkKey& key);
+  KvPage page(const ChunkKey& key) const {
+    return grid_.page(key, heads_per_chunk_, job_.block_table);
+  }
+  int num_chunks_per_stage() const { return num_chunks_per_stage_; }
+  ChunkKey key(int stage, int index) const;  // index < num_chunks_per_stage()
 
   // A chunk has arrived and its checksum is right (anchors: and it is decoded).
   void Landed(int stage, const ReceivedChunk& chunk);
-  bool stage_landed(int stage) const { return num_landed_[stage] == num_chunks_per_stage(); }
-  bool all_landed() const { return num_landed_total() == num_chunks_per_stage() * num_stages_; }
+  bool stage_landed(int stage) const {
+    return heads_per_chunk_ > 0 && num_landed_[stage] == num_chunks_per_stage_;
+  }
+  bool all_landed() const {
+    return heads_per_chunk_ > 0 && num_landed_total() == num_chunks_per_stage_ * num_stages_;
+  }
   int num_landed_total() const;
   const std::vector<int64_t>& stage_bytes() const { return stage_bytes_; }
   Delivered Receipt() const;
@@ -54,18 +69,24 @@ class ReceiveAttempt {
   uint64_t from = 0;            // epoch of its sender, 0 = not known yet
   int64_t progress_ns = 0;      // last time something arrived, or nothing was owed
   int num_stages_reported = 0;  // landed events sent
-  int num_refined_pages = -1;   // of num_chunks_per_stage(); -1: Refine was not called
+  int num_refined_chunks = -1;  // of num_chunks_per_stage(); -1: Refine was not called
   // The codec thread is at work for it; the terminal event waits for that.
   bool in_codec = false;
   bool ended = false;
   ReceiveEvent terminal_event;  // valid with `ended`
 
  private:
+  absl::Status CheckPlace(const ChunkHeader& header) const;
+  absl::Status CheckHeads(const ChunkHeader& header) const;
+  int num_head_ranges() const { return layout_.num_kv_heads / heads_per_chunk_; }
+
   const ReceiveJob job_;
   const PageGrid grid_;
-  const int num_layers_;
+  const KvLayout layout_;
   const int num_stages_;
-  std::vector<ReceivedChunk> chunks_;  // [stage][layer][page]
+  int heads_per_chunk_ = 0;            // 0 = not known yet
+  int num_chunks_per_stage_ = 0;       // with heads_per_chunk_
+  std::vector<ReceivedChunk> chunks_;  // [stage][layer][page][head range], with heads_per_chunk_
   std::vector<int> num_landed_;        // [stage]
   std::vector<int64_t> stage_bytes_;   // [stage]
   uint64_t checksum_ = 0;

@@ -2,7 +2,6 @@
 // What one attempt has to send, and what of it is posted. No threads: its KvSender guards it.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,32 +20,22 @@ struct EncodedStage {
 // Also held by the transport while posted, which may be longer than the attempt lives.
 using Payload = std::shared_ptr<const EncodedStage>;
 
-// Chunks in the order they are posted in.
-struct ChunkKey {
-  int stage = 0;
-  int layer = 0;
-  int page = 0;
-  auto operator<=>(const ChunkKey&) const = default;
-};
-
 struct SendAttempt {
-  SendAttempt(const SendJob& job, int num_layers, int num_stages)
+  SendAttempt(const SendJob& job, const KvPoolView& pool, int num_stages)
       : job(job),
         grid{job.first_token, job.num_tokens},
-        num_chunks(static_cast<uint64_t>(num_layers) * num_stages * grid.num_pages()),
-        num_queued_pages(num_layers, 0) {}
+        heads_per_chunk(pool.heads_per_shard()),
+        num_chunks(static_cast<uint64_t>(pool.layout.num_layers) * num_stages * grid.num_pages() *
+                   pool.num_shards()),
+        num_queued_pages(pool.layout.num_layers, 0) {}
 
   KvPage page(const ChunkKey& key) const {
-    const int first = grid.page_first_token(key.page);
-    return {.layer = key.layer,
-            .first_token = first,
-            .num_tokens = grid.page_num_tokens(key.page),
-            .blocks = job.block_table.data() + first / kBlockSize,
-            .num_sequence_tokens = grid.num_tokens};
+    return grid.page(key, heads_per_chunk, job.block_table);
   }
 
   const SendJob job;
   const PageGrid grid;
+  const int heads_per_chunk;  // every rank's heads travel in chunks of their own
   const uint64_t num_chunks;  // in all
   PeerId peer = 0;
 

@@ -115,7 +115,10 @@ uint64_t HandoffFormat(const Codec& codec, const SendPlan& plan, const KvLayout&
 std::vector<std::byte> Serialize(const ChunkHeader& h) {
   Writer w;
   w.Put(kChunkMagic).Put(kHandoffVersion).Put(h.attempt).Put(h.format).Put(h.layer).Put(h.stage);
-  w.Put(h.page).Put(h.first_token).Put(h.num_tokens).Put(h.bytes).Put(h.checksum);
+  w.Put(h.contents.kinds);
+  for (const PlaneRange& planes : h.contents.planes) w.Put(planes.begin).Put(planes.end);
+  w.Put(h.first_head).Put(h.num_heads).Put(h.page).Put(h.first_block).Put(h.num_blocks);
+  w.Put(h.num_tokens).Put(h.bytes).Put(h.checksum);
   return w.Take();
 }
 
@@ -124,7 +127,10 @@ absl::StatusOr<ChunkHeader> ParseChunkHeader(std::span<const std::byte> bytes) {
   LYNX_RETURN_IF_ERROR(CheckPreamble(reader, kChunkMagic, "chunk header"));
   ChunkHeader h;
   reader.Get(h.attempt).Get(h.format).Get(h.layer).Get(h.stage);
-  reader.Get(h.page).Get(h.first_token).Get(h.num_tokens).Get(h.bytes).Get(h.checksum);
+  reader.Get(h.contents.kinds);
+  for (PlaneRange& planes : h.contents.planes) reader.Get(planes.begin).Get(planes.end);
+  reader.Get(h.first_head).Get(h.num_heads).Get(h.page).Get(h.first_block).Get(h.num_blocks);
+  reader.Get(h.num_tokens).Get(h.bytes).Get(h.checksum);
   if (!reader.complete()) {
     return absl::DataLossError(absl::StrCat("chunk header of ", bytes.size(), " bytes"));
   }

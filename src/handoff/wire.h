@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "codec/kv_page_codec.h"
 #include "lynx/codec.h"
 #include "lynx/kv_layout.h"
 #include "lynx/status.h"
@@ -19,20 +20,25 @@
 
 namespace lynx {
 
-inline constexpr uint16_t kHandoffVersion = 1;
+inline constexpr uint16_t kHandoffVersion = 2;
 
-// Names everything both sides must agree on to read each other's chunks: plane codec, KV layout and
-// send plan. Peers with another value are refused.
+// Names everything both sides must agree on to read each other's chunks: plane codec, KV layout (of
+// the whole model, however many ranks hold it) and send plan. Peers with another value are refused.
 uint64_t HandoffFormat(const Codec& codec, const SendPlan& plan, const KvLayout& layout);
 
-// One stage of one page of one layer; the payload is KvPageCodec's.
+// One stage of one page of one layer for a run of KV heads; the payload is KvPageCodec's. What the
+// receiver can derive is written out too, and must be what it derives.
 struct ChunkHeader {
-  AttemptId attempt;
+  AttemptId attempt;    // fresh per try, so it also names the generation of the sequence's blocks
   uint64_t format = 0;  // HandoffFormat
   uint16_t layer = 0;
   uint16_t stage = 0;
+  StageContents contents;    // which planes of which kinds
+  uint16_t first_head = 0;   // multiple of num_heads
+  uint16_t num_heads = 0;    // a divisor of the model's; the same in every chunk of the attempt
   uint32_t page = 0;         // 0 = the page that begins at the attempt's first_token
-  uint32_t first_token = 0;  // of the page
+  uint32_t first_block = 0;  // of the page, counted in the sequence
+  uint32_t num_blocks = 0;   // of the page
   uint32_t num_tokens = 0;   // of the page
   uint64_t bytes = 0;        // of the payload
   uint64_t checksum = 0;     // xxHash64 of the payload

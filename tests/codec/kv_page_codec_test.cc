@@ -80,7 +80,7 @@ TEST_F(KvPageCodecTest, LosslessCodecsGiveBackEveryBitOfTheirSlotsOnly) {
     for (const char* name : {"planes", "bf16"}) {
       const auto codec = Make(name, dtype);
       for (const int n : {1, 63, 64, 65, 200, 256}) {
-        const KvPage page{1, 256, n, kBlocks, 256 + n + 40};
+        const KvPage page{1, 256, n, kBlocks, 256 + n + 40, 0, 3};
         Pool source(layout_, 1), target(layout_, 2);
         const Pool untouched = target;
         Stages stages(codec->num_stages());
@@ -110,9 +110,31 @@ TEST_F(KvPageCodecTest, LosslessCodecsGiveBackEveryBitOfTheirSlotsOnly) {
   }
 }
 
+TEST_F(KvPageCodecTest, APageOfSomeHeadsIsTheirPartOfTheWholePage) {
+  for (const auto dtype : {KvDtype::kBf16, KvDtype::kF32}) {
+    const auto codec = Make("planes", dtype);
+    KvPage page{1, 256, 200, kBlocks, 700, 1, 2};
+    Pool source(layout_, 1), target(layout_, 2);
+    const Pool untouched = target;
+    Stages stages(codec->num_stages());
+    codec->EncodePage(source.view(), page, stages);
+    for (int s = 0; s < 3; ++s) EXPECT_LE(stages[s].size(), codec->MaxStageBytes(page, s));
+    ASSERT_TRUE(DecodePrefix(*codec, page, stages, stages.size(), target).ok());
+    Pool before = untouched;
+    for (const KvKind kind : kKinds) {
+      EXPECT_EQ(target.bits(page, kind, 0, 5, 7), before.bits(page, kind, 0, 5, 7));
+      EXPECT_EQ(target.bits(page, kind, 1, 5, 7), source.bits(page, kind, 1, 5, 7));
+      EXPECT_EQ(target.bits(page, kind, 2, 31, 199), source.bits(page, kind, 2, 31, 199));
+    }
+    page = {1, 256, 200, kBlocks, 700, 0, 3};
+    EXPECT_EQ(DecodePrefix(*codec, page, stages, stages.size(), target).code(),
+              absl::StatusCode::kDataLoss);
+  }
+}
+
 TEST_F(KvPageCodecTest, SinksAndRecentTokensAreExactInTheAnchor) {
   const auto codec = Make("planes", KvDtype::kBf16);
-  const KvPage page{0, 0, 150, kBlocks, 170};  // recent: positions 106 and later
+  const KvPage page{0, 0, 150, kBlocks, 170, 0, 3};  // recent: positions 106 and later
   Pool source(layout_, 1), target(layout_, 2);
   Stages stages(codec->num_stages());
   codec->EncodePage(source.view(), page, stages);
@@ -134,7 +156,7 @@ TEST_F(KvPageCodecTest, SinksAndRecentTokensAreExactInTheAnchor) {
 
 TEST_F(KvPageCodecTest, AnchorOfAFloatPoolHasZeroLowHalves) {
   const auto codec = Make("planes", KvDtype::kF32);
-  const KvPage page{0, 64, 100, kBlocks, 1000};
+  const KvPage page{0, 64, 100, kBlocks, 1000, 0, 3};
   Pool source(layout_, 1), target(layout_, 2);
   Stages stages(codec->num_stages());
   codec->EncodePage(source.view(), page, stages);
@@ -149,7 +171,7 @@ TEST_F(KvPageCodecTest, AnchorOfAFloatPoolHasZeroLowHalves) {
 TEST_F(KvPageCodecTest, StageSizesFollowThePlan) {
   const auto codec = Make("planes", KvDtype::kBf16);
   ASSERT_EQ(codec->num_stages(), 3);
-  const KvPage page{0, 256, 256, kBlocks, 10000};
+  const KvPage page{0, 256, 256, kBlocks, 10000, 0, 3};
   Pool source(layout_, 1);
   Stages stages(3);
   codec->EncodePage(source.view(), page, stages);
@@ -167,7 +189,7 @@ TEST_F(KvPageCodecTest, DamagedStagesAreRefusedAndSafe) {
   for (const char* name : {"planes", "bf16", "int8", "int4", "paper"}) {
     for (const auto dtype : {KvDtype::kBf16, KvDtype::kF32}) {
       const auto codec = Make(name, dtype);
-      const KvPage page{1, 0, 130, kBlocks, 130};
+      const KvPage page{1, 0, 130, kBlocks, 130, 0, 3};
       Pool source(layout_, 1), target(layout_, 2);
       Stages good(codec->num_stages());
       codec->EncodePage(source.view(), page, good);
@@ -192,7 +214,7 @@ TEST_F(KvPageCodecTest, DamagedStagesAreRefusedAndSafe) {
 
 TEST_F(KvPageCodecTest, ErrorsNameTheTensor) {
   const auto codec = Make("planes", KvDtype::kBf16);
-  const KvPage page{1, 0, 256, kBlocks, 1000};
+  const KvPage page{1, 0, 256, kBlocks, 1000, 0, 3};
   Pool source(layout_, 1);
   Stages stages(3);
   codec->EncodePage(source.view(), page, stages);

@@ -285,8 +285,12 @@ class ForgedChunksTest : public testing::Test {
             .format = h.format(),
             .layer = 0,
             .stage = 0,
+            .contents = h.Contents(0, 0),
+            .first_head = 0,
+            .num_heads = 2,
             .page = 0,
-            .first_token = 0,
+            .first_block = 0,
+            .num_blocks = 2,
             .num_tokens = 100,
             .bytes = payload_.size(),
             .checksum = PayloadChecksum(payload_)};
@@ -312,7 +316,18 @@ TEST_F(ForgedChunksTest, WrongFieldsFailTheAttemptAndWriteNothing) {
       [](ChunkHeader& c) { c.layer = 3; },
       [](ChunkHeader& c) { c.stage = 3; },
       [](ChunkHeader& c) { c.page = 1; },
-      [](ChunkHeader& c) { c.first_token = 64; },
+      [](ChunkHeader& c) { c.first_block = 1; },
+      [](ChunkHeader& c) { c.num_blocks = 1; },
+      [](ChunkHeader& c) { c.contents.kinds = 1; },
+      [](ChunkHeader& c) { ++c.contents.planes[0].end; },
+      [](ChunkHeader& c) { ++c.contents.planes[1].begin; },
+      [](ChunkHeader& c) { c.first_head = 1; },
+      [](ChunkHeader& c) { c.first_head = 2; },
+      [](ChunkHeader& c) { c.first_head = 65535; },
+      [](ChunkHeader& c) { c.num_heads = 0; },
+      [](ChunkHeader& c) { c.num_heads = 3; },
+      [](ChunkHeader& c) { c.num_heads = 4; },
+      [](ChunkHeader& c) { c.num_heads = 65535; },
       [](ChunkHeader& c) { c.num_tokens = 101; },
       [](ChunkHeader& c) { c.bytes = 499; },
       [](ChunkHeader& c) { c.checksum ^= 1; },
@@ -334,6 +349,27 @@ TEST_F(ForgedChunksTest, WrongFieldsFailTheAttemptAndWriteNothing) {
       EXPECT_EQ(slot, std::vector<std::byte>(slot.size())) << i;
     }
   }
+}
+
+// Chunks of one head and of two in one attempt.
+TEST_F(ForgedChunksTest, ASenderThatCutsPagesInTwoWaysIsRefused) {
+  auto h = MakeHandoff();
+  const AttemptId id = h->NewAttempt({.num_tokens = 100});
+  ASSERT_TRUE(h->BeginReceive(id).ok());
+  h->receiver_transport().LimitPullRate(1000);  // the first one stays under way for long
+  auto peer = forger_->Connect(h->receiver_transport().address());
+  ASSERT_TRUE(peer.ok());
+  ChunkHeader header = GoodHeader(*h, id);
+  header.num_heads = 1;
+  Outcome first;
+  forger_->Post(*peer, Serialize(header), payload_, first.Callback());
+  header.layer = 1;
+  header.num_heads = 2;
+  Post(*h, header);
+  ASSERT_TRUE(h->WaitFor(id, Kind::kFailed));
+  EXPECT_EQ(h->ReceiverEnd(id)->error.code(), absl::StatusCode::kDataLoss);
+  h.reset();
+  ASSERT_TRUE(first.Wait());
 }
 
 TEST_F(ForgedChunksTest, OversizeIsRefusedBeforeItMoves) {

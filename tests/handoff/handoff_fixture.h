@@ -28,34 +28,45 @@
 
 namespace lynx {
 
-// A pool that owns its memory. Values look like a cache: channels with an offset and noise.
+// A pool that owns its memory, in one piece or in a shard for each rank. Values look like a cache:
+// channels with an offset and noise.
 class TestPool {
  public:
-  TestPool(const KvLayout& layout, int num_blocks)
-      : memory_(num_blocks * layout.block_bytes() + 64), layout_(layout), num_blocks_(num_blocks) {}
+  TestPool(const KvLayout& layout, int num_blocks, int num_shards = 1)
+      : layout_(layout), num_blocks_(num_blocks), memory_(num_shards) {
+    for (auto& memory : memory_) {
+      memory.resize(num_blocks * layout.block_bytes() / num_shards + 64);
+      const auto address = reinterpret_cast<uintptr_t>(memory.data());
+      shards_.push_back(reinterpret_cast<std::byte*>((address + 63) / 64 * 64));
+    }
+  }
 
   KvPoolView view() {
-    auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    return {reinterpret_cast<std::byte*>((address + 63) / 64 * 64), layout_, num_blocks_};
+    if (shards_.size() == 1) return {shards_[0], layout_, num_blocks_};
+    return {nullptr, layout_, num_blocks_, shards_};
   }
   void FillBlock(BlockId block, uint32_t seed) {
     std::minstd_rand random(seed);
-    std::byte* base = view().base + block * layout_.block_bytes();
-    const size_t num_elements = layout_.block_bytes() / layout_.element_bytes();
-    for (size_t i = 0; i < num_elements; ++i) {
-      const float channel = static_cast<float>(i / kBlockSize % 7);
-      const float value = channel + static_cast<float>(random() % 10000) * 1e-4f;
-      if (layout_.dtype == KvDtype::kF32) {
-        std::memcpy(base + i * 4, &value, 4);
-      } else {
-        const Bf16 rounded = ToBf16(value);
-        std::memcpy(base + i * 2, &rounded, 2);
+    const size_t num_elements = layout_.tile_elements();
+    ForEachTile(block, [&](std::byte* tile) {
+      for (size_t i = 0; i < num_elements; ++i) {
+        const float channel = static_cast<float>(i / kBlockSize % 7);
+        const float value = channel + static_cast<float>(random() % 10000) * 1e-4f;
+        if (layout_.dtype == KvDtype::kF32) {
+          std::memcpy(tile + i * 4, &value, 4);
+        } else {
+          const Bf16 rounded = ToBf16(value);
+          std::memcpy(tile + i * 2, &rounded, 2);
+        }
       }
-    }
+    });
   }
   std::vector<std::byte> BlockBytes(BlockId block) {
-    const std::byte* base = view().base + block * layout_.block_bytes();
-    return {base, base + layout_.block_bytes()};
+    std::vector<std::byte> bytes;
+    ForEachTile(block, [&](const std::byte* tile) {
+      bytes.insert(bytes.end(), tile, tile + layout_.tile_bytes());
+    });
+    return bytes;
   }
   // The bytes of one token's slot: all layers, kinds and heads.
   std::vector<std::byte> TokenBytes(BlockId block, int slot) {
@@ -78,9 +89,21 @@ class TestPool {
   }
 
  private:
-  std::vector<std::byte> memory_;
+  template <typename F>
+  void ForEachTile(BlockId block, F&& f) {
+    for (int layer = 0; layer < layout_.num_layers; ++layer) {
+      for (KvKind kind : {KvKind::kKey, KvKind::kValue}) {
+        for (int head = 0; head < layout_.num_kv_heads; ++head) {
+          f(view().tile(block, layer, kind, head));
+        }
+      }
+    }
+  }
+
   KvLayout layout_;
   int num_blocks_;
+  std::vector<std::vector<std::byte>> memory_;  // [rank]
+  std::vector<std::byte*> shards_;              // [rank]
 };
 
 struct HandoffOptions {
@@ -91,6 +114,8 @@ struct HandoffOptions {
   int num_kv_heads = 2;
   int head_dim = 32;
   int num_blocks = 64;
+  int send_ranks = 1;
+  int receive_ranks = 1;
   KvSender::Options sender;
   KvReceiver::Options receiver;
 };
@@ -116,14 +141,14 @@ class Handoff {
     plan_ = DefaultSendPlan(*codec_, options.num_layers, /*exact_target=*/true);
     if (!make_transport) make_transport = [this] { return MakeLoopbackTransport(hub_); };
     receiver_transport_ = std::make_unique<FaultyTransport>(make_transport());
-    receiver_pool_ = std::make_unique<TestPool>(layout_, options.num_blocks);
+    receiver_pool_ = std::make_unique<TestPool>(layout_, options.num_blocks, options.receive_ranks);
     const auto wake = [this] { signal_.Notify(); };
     receiver_ = KvReceiver::Create(options.receiver, *codec_, plan_, receiver_pool_->view(),
                                    *receiver_transport_, wake);
     for (int i = 0; i < options.num_senders; ++i) {
       SendSide& side = senders_.emplace_back();
       side.transport = std::make_unique<FaultyTransport>(make_transport());
-      side.pool = std::make_unique<TestPool>(layout_, options.num_blocks);
+      side.pool = std::make_unique<TestPool>(layout_, options.num_blocks, options.send_ranks);
       for (int b = 0; b < options.num_blocks; ++b) side.pool->FillBlock(b, 1000 * i + b + 1);
       side.sender = KvSender::Create(options.sender, *codec_, plan_, side.pool->view(),
                                      *side.transport, wake);
@@ -173,6 +198,9 @@ class Handoff {
   const SendPlan& plan() const { return plan_; }
   const Codec& codec() const { return *codec_; }
   uint64_t format() const { return HandoffFormat(*codec_, plan_, layout_); }
+  StageContents Contents(int layer, int stage) const {
+    return (*KvPageCodec::Create(*codec_, plan_, layout_))->Contents(layer, stage);
+  }
   const std::vector<BlockId>& receive_blocks(AttemptId id) { return attempts_[id].receive_blocks; }
 
   // Moves what the two sides report into received() and sent(). True when the attempt has that

@@ -64,6 +64,44 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCodec,
                                           testing::Values(KvDtype::kBf16, KvDtype::kF32)),
                          CodecName);
 
+// {ranks of the sender, ranks of the receiver}; the model has six KV heads.
+class EveryDegree : public testing::TestWithParam<std::tuple<int, int, KvDtype>> {};
+
+TEST_P(EveryDegree, EveryBitArrives) {
+  const auto [send_ranks, receive_ranks, dtype] = GetParam();
+  for (const std::string codec : {"planes", "bf16"}) {
+    Handoff h({.codec = codec,
+               .dtype = dtype,
+               .num_kv_heads = 6,
+               .head_dim = 16,
+               .num_blocks = 16,
+               .send_ranks = send_ranks,
+               .receive_ranks = receive_ranks,
+               .sender = {.max_posted_chunks = 3}});
+    const AttemptId id = h.Begin({.num_tokens = 64 * 7 + 9, .first_token = 64});
+    h.Compute(id, 400);
+    h.ComputeAll(id);
+    h.Finish(id);
+    h.ExpectEqual(id);
+    EXPECT_EQ(h.receiver().stats().chunks, 3 * 2 * h.plan().num_stages() * send_ranks);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryDegree,
+                         testing::Combine(testing::Values(1, 2, 3, 6), testing::Values(1, 2, 3),
+                                          testing::Values(KvDtype::kBf16, KvDtype::kF32)));
+
+TEST(HandoffTest, DroppedStagesOfShardsAreEncodedAgain) {
+  Handoff h({.num_kv_heads = 4,
+             .send_ranks = 2,
+             .receive_ranks = 4,
+             .sender = {.max_posted_chunks = 2, .max_held_bytes = 5000}});
+  const AttemptId id = h.Begin({.num_tokens = 600});
+  h.ComputeAll(id);
+  h.Finish(id);
+  h.ExpectEqual(id);
+}
+
 TEST(HandoffTest, EveryPromptLength) {
   Handoff h({});
   for (int num_tokens : {1, 15, 16, 17, 63, 64, 65, 128, 255, 256, 257, 320, 511, 513}) {

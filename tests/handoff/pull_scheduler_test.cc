@@ -55,6 +55,15 @@ TEST_F(PullSchedulerTest, ShortestRemainingFirst) {
   EXPECT_EQ(Order(), (std::vector<int>{20, 20, 10, 10, 10, 10}));
 }
 
+// Eight heads a layer: one sender's chunks hold them all, the other's two each.
+TEST_F(PullSchedulerTest, ChunksOfSomeHeadsCountAsThatManyParts) {
+  Begin(1, 16);
+  Begin(2, 24);
+  scheduler.Add({++last_offer, Id(1), 0, 800, 8}, 0);
+  scheduler.Add({++last_offer, Id(2), 0, 100, 2}, 0);
+  EXPECT_EQ(Order(), (std::vector<int>{20, 10})) << "1600 bytes left against 1200";
+}
+
 TEST_F(PullSchedulerTest, ChunksNotOfferedYetCountAsRemaining) {
   Begin(1, 100);
   Begin(2, 2);

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "sampling/exact_math.h"
+#include "kernels/common/exact_math.h"
 
 namespace lynx {
 namespace {

@@ -7,12 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "kernels/common/gumbel.h"
 #include "lynx/request.h"
 #include "sampling/token_counts.h"
 
 namespace lynx {
-
-inline constexpr float kGreedyTemperature = 1e-5f;  // below: greedy
 
 inline bool IsGreedy(const SamplingParams& params) {
   return params.temperature < kGreedyTemperature;

@@ -2,47 +2,13 @@
 #include "sampling/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
-#include "sampling/exact_math.h"
-#include "sampling/philox.h"
+#include "kernels/common/gumbel.h"
 
 namespace lynx {
 namespace {
-
-constexpr double kLowest = -std::numeric_limits<double>::infinity();
-constexpr double kLn2 = 0.69314718055994530942;
-
-double Gumbel(uint32_t word) {
-  const double u = (double{static_cast<double>(word)} + 0.5) * 0x1p-32;
-  return -ExactLog(-ExactLog(u));
-}
-
-// Never below Gumbel(word), without a logarithm: -log(u) >= 1 - u, and the leading zeros of 1 - u
-// bound its logarithm.
-double GumbelBound(uint32_t word) { return (std::countl_zero(~word) + 1) * kLn2; }
-constexpr double kMaxGumbel = 33 * kLn2;
-
-// The best and the second best of scores offered in any order.
-struct TopTwo {
-  double best = kLowest, second = kLowest;
-  TokenId token = 0;
-
-  void Offer(double score, TokenId id) {
-    if (score > best || (score == best && score > kLowest && id < token)) {
-      second = best;
-      best = score;
-      token = id;
-    } else if (score > second) {
-      second = score;
-    }
-  }
-  Choice choice(double scale) const {
-    return {.token = token, .margin = static_cast<float>((best - second) * scale)};
-  }
-};
 
 template <typename T>
 Choice Greedy(std::span<const T> logits) {
@@ -72,8 +38,8 @@ TopTwo ChooseDense(std::span<const double> scores, uint64_t seed, int64_t positi
   const size_t n = scores.size();
   for (size_t begin = 0; begin < n; begin += 4) {
     const size_t end = std::min(begin + 4, n);
-    double group_max = scores[begin];
-    for (size_t i = begin + 1; i < end; ++i) group_max = std::max(group_max, scores[i]);
+    double group_max = TopTwo::kLowest;
+    for (size_t i = begin; i < end; ++i) group_max = std::max(group_max, scores[i]);
     if (!(group_max + kMaxGumbel > top.second)) continue;
     const auto words = TokenNoise(seed, position, static_cast<uint32_t>(begin / 4));
     for (size_t i = begin; i < end; ++i) {

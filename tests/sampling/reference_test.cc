@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/common/exact_math.h"
 #include "nlohmann/json.hpp"
-#include "sampling/exact_math.h"
 #include "sampling/sampler.h"
 
 namespace lynx {

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "sampling/exact_math.h"
-#include "sampling/philox.h"
+#include "kernels/common/exact_math.h"
+#include "kernels/common/philox.h"
 
 namespace lynx {
 namespace {

@@ -9,7 +9,7 @@
 namespace lynx {
 
 constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, uint32_t key0,
-                                          uint32_t key1) {
+                                             uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xd2511f53} * counter[0];
     const uint64_t p1 = uint64_t{0xcd9e8d57} * counter[2];

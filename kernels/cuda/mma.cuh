@@ -63,4 +63,15 @@ __device__ inline uint32_t PackBf16(Bf16 first, Bf16 second) {
   return uint32_t{first.bits} | uint32_t{second.bits} << 16;
 }
 
+// The same of two numbers that are not NaN, rounded to nearest even.
+__device__ inline uint32_t RoundToBf16(float first, float second) {
+#ifdef LYNX_SIMT
+  return PackBf16(ToBf16(first), ToBf16(second));
+#else
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+#endif
+}
+
 }  // namespace lynx::cuda

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/cuda/bf16_gemm.h"
+
+namespace lynx::cuda {
+namespace {
+
+void AbortUnless(bool ok, const char* what, cublasStatus_t status) {
+  if (ok) return;
+  std::fprintf(stderr, "cuBLASLt: %s: %s\n", what, cublasLtGetStatusString(status));
+  std::abort();
+}
+void Check(cublasStatus_t status, const char* what) {
+  AbortUnless(status == CUBLAS_STATUS_SUCCESS, what, status);
+}
+
+// A column-major matrix in a batch.
+class Layout {
+ public:
+  Layout(cudaDataType_t type, int64_t rows, int64_t columns, int32_t batch, int64_t stride) {
+    Check(cublasLtMatrixLayoutCreate(&layout_, type, static_cast<uint64_t>(rows),
+                                     static_cast<uint64_t>(columns), rows),
+          "cublasLtMatrixLayoutCreate");
+    Check(cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                           sizeof(batch)),
+          "batch count");
+    Check(cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                           &stride, sizeof(stride)),
+          "batch stride");
+  }
+  ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  cublasLtMatrixLayout_t get() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+template <typename T>
+T Config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  T value = 0;
+  Check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), nullptr),
+        "cublasLtMatmulAlgoConfigGetAttribute");
+  return value;
+}
+
+// A sum over K stays in one block, in the algorithm's own order.
+bool KeepsSumsWhole(const cublasLtMatmulHeuristicResult_t& result) {
+  return result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize == 0 &&
+         Config<int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) <= 1 &&
+         Config<uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==
+             CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+}  // namespace
+
+// In cuBLASLt's column-major words: out [n, 64] = wᵀ · x, w [k, n], x [k, 64].
+struct Bf16Gemm::Layouts {
+  Layouts(int64_t n, int64_t k, int tiles)
+      : w(CUDA_R_16BF, k, n, tiles, 0),
+        x(CUDA_R_16BF, k, kBf16TileRows, tiles, k * kBf16TileRows),
+        out(CUDA_R_32F, n, kBf16TileRows, tiles, n * kBf16TileRows) {}
+  Layout w, x, out;
+};
+
+Bf16Gemm::Bf16Gemm() {
+  Check(cublasLtCreate(&handle_), "cublasLtCreate");
+  Check(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  Check(cublasLtMatmulDescSetAttribute(product_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                       sizeof(transposed)),
+        "transposition");
+}
+
+Bf16Gemm::~Bf16Gemm() {
+  cublasLtMatmulDescDestroy(product_);
+  cublasLtDestroy(handle_);
+}
+
+void Bf16Gemm::Plan(int64_t n, int64_t k) {
+  if (algorithms_.contains({n, k})) return;
+  cublasLtMatmulPreference_t preference;
+  Check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  const size_t workspace = 0;
+  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE;
+  Check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace, sizeof(workspace)),
+        "workspace limit");
+  Check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                             &reductions, sizeof(reductions)),
+        "reduction schemes");
+  constexpr int kMaxResults = 16;
+  cublasLtMatmulHeuristicResult_t results[kMaxResults] = {};
+  int count = 0;
+  const Layouts layouts(n, k, 1);
+  Check(cublasLtMatmulAlgoGetHeuristic(handle_, product_, layouts.w.get(), layouts.x.get(),
+                                       layouts.out.get(), layouts.out.get(), preference,
+                                       kMaxResults, results, &count),
+        "cublasLtMatmulAlgoGetHeuristic");
+  cublasLtMatmulPreferenceDestroy(preference);
+  int chosen = 0;
+  while (chosen < count && !KeepsSumsWhole(results[chosen])) ++chosen;
+  AbortUnless(chosen < count, "no algorithm without split-K", CUBLAS_STATUS_NOT_SUPPORTED);
+  algorithms_[{n, k}] = results[chosen].algo;
+}
+
+void Bf16Gemm::Run(cudaStream_t stream, const Bf16* x, int tiles, const Bf16* w, int64_t n,
+                   int64_t k, float* out) const {
+  const Layouts layouts(n, k, tiles);
+  const float one = 1, zero = 0;
+  Check(cublasLtMatmul(handle_, product_, &one, w, layouts.w.get(), x, layouts.x.get(), &zero, out,
+                       layouts.out.get(), out, layouts.out.get(), &algorithms_.at({n, k}), nullptr,
+                       0, stream),
+        "cublasLtMatmul");
+}
+
+}  // namespace lynx::cuda

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lynx::cuda {
+
+// Device pointers: x and y [n, dim], y may be x; weight [dim]. dim <= 16384.
+void RmsNorm(cudaStream_t stream, const float* x, const float* weight, float eps, int64_t n,
+             int dim, float* y);
+
+}  // namespace lynx::cuda

@@ -5,19 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
+
+#include "app/cuda_library.h"
 
 namespace lynx {
 namespace {
 
-int64_t AvailableMemory() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  for (int64_t kib = 0; in >> key >> kib >> unit;) {
-    if (key == "MemAvailable:") return kib * 1024;
-  }
-  return int64_t{4} << 30;
-}
+constexpr int kCudaDevice = 0;  // of those that CUDA_VISIBLE_DEVICES shows
 
 }  // namespace
 
@@ -29,10 +23,17 @@ int NumThreads(int configured) {
   return std::max(1, CPU_COUNT(&set));
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads) {
-  if (config.device == "cuda") {
-    return absl::FailedPreconditionError("device: cuda: this build has no CUDA back-end; use cpu");
+absl::Status CheckDevice(const ClusterConfig& config) {
+  if (config.device != "cuda") return absl::OkStatus();
+  if (config.compute == "f32") {
+    return absl::InvalidArgumentError("compute: f32: device cuda computes fast only");
   }
+  return CheckCudaDevice(kCudaDevice);
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads) {
+  LYNX_RETURN_IF_ERROR(CheckDevice(config));
+  if (config.device == "cuda") return MakeCudaBackend(kCudaDevice, NumThreads(threads));
   using cpu::Target;
   const Target target = config.cpu_target == "scalar"       ? Target::kScalar
                         : config.cpu_target == "avx2"       ? Target::kAvx2
@@ -50,19 +51,23 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config
   return backend;
 }
 
-absl::StatusOr<int> NumKvBlocks(int64_t kv_memory, const KvLayout& layout, int max_model_len) {
-  const int64_t block_bytes = static_cast<int64_t>(layout.block_bytes());
+int64_t DefaultKvMemory(const Backend& backend, double memory_fraction, const KvLayout& layout,
+                        int max_model_len) {
+  if (!backend.is_host()) return static_cast<int64_t>(backend.free_bytes() * memory_fraction);
   const int64_t per_sequence = (max_model_len + kBlockSize - 1) / kBlockSize + 1;
-  if (kv_memory == 0) {
-    kv_memory = std::min(4 * per_sequence * block_bytes, AvailableMemory() / 2);
-  }
+  return std::min(4 * per_sequence * static_cast<int64_t>(layout.block_bytes()),
+                  backend.free_bytes() / 2);
+}
+
+absl::StatusOr<int> NumKvBlocks(int64_t kv_memory, const KvLayout& layout) {
+  const int64_t block_bytes = static_cast<int64_t>(layout.block_bytes());
   const int64_t blocks = kv_memory / block_bytes;
   if (blocks < 2) {
     return absl::InvalidArgumentError(absl::StrCat("kv_cache_config.host_cache_size: ", kv_memory,
                                                    " bytes hold ", blocks, " blocks of ",
                                                    block_bytes, " bytes; at least 2 are needed"));
   }
-  return static_cast<int>(std::min<int64_t>(blocks, 1 << 30));
+  return static_cast<int>(std::min<int64_t>(blocks, (1 << 30) / kBlockSize));
 }
 
 std::string DefaultModelName(const std::string& path) {

@@ -176,7 +176,11 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   const int max_model_len = config.max_model_len == 0
                                 ? model.max_model_len
                                 : std::min(config.max_model_len, model.max_model_len);
-  LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(role.kv_memory, layout, max_model_len));
+  const int64_t kv_memory =
+      role.kv_memory != 0
+          ? role.kv_memory
+          : DefaultKvMemory(*daemon->backend, role.gpu_memory_fraction, layout, max_model_len);
+  LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
   spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
                num_blocks * layout.block_bytes() / 1e6);
   LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, *daemon->backend));
@@ -186,6 +190,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(1);
   info->set_model_hash(daemon->model->hash());
+  info->set_backend(daemon->backend->name());
   info->set_compute(config.compute);
   info->set_kv_dtype(layout.dtype == KvDtype::kBf16 ? "bf16" : "f32");
   info->set_num_layers(layout.num_layers);

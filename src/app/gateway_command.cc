@@ -91,7 +91,7 @@ absl::StatusOr<int> MaxModelLen(const ClusterConfig& config, const ModelConfig& 
   if (!config.colocated) roles.push_back(&config.context);
   for (const RoleConfig* role : roles) {
     if (role->kv_memory == 0) continue;  // the daemon chooses
-    LYNX_ASSIGN_OR_RETURN(const int blocks, NumKvBlocks(role->kv_memory, layout, longest));
+    LYNX_ASSIGN_OR_RETURN(const int blocks, NumKvBlocks(role->kv_memory, layout));
     longest = static_cast<int>(std::min<int64_t>(longest, int64_t{blocks} * kBlockSize));
   }
   return longest;

@@ -110,10 +110,13 @@ absl::Status CheckPortsAreFree(const ClusterConfig& config) {
   return absl::OkStatus();
 }
 
-// The engines share the cores: more threads than cores only make spinning workers wait.
-void FillThreads(ClusterConfig* config) {
+// The engines share the cores, where more threads than cores only make spinning workers wait, and
+// the GPU's memory.
+void ShareMachine(ClusterConfig* config) {
   const int engines =
       config->generation.num_instances + (config->colocated ? 0 : config->context.num_instances);
+  config->context.gpu_memory_fraction /= engines;
+  config->generation.gpu_memory_fraction /= engines;
   const int share = std::max(1, NumThreads(0) / std::max(1, engines));
   if (config->context.threads == 0) config->context.threads = share;
   if (config->generation.threads == 0) config->generation.threads = share;
@@ -293,13 +296,14 @@ absl::StatusOr<ClusterConfig> CompleteForServe(ClusterConfig config) {
   }
   if (!config.colocated) LYNX_RETURN_IF_ERROR(FillUrls(&config.context));
   LYNX_RETURN_IF_ERROR(FillUrls(&config.generation));
-  FillThreads(&config);
+  ShareMachine(&config);
   LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
   return config;
 }
 
 absl::Status RunServe(ClusterConfig config, const std::vector<std::string>& api_keys) {
   LYNX_RETURN_IF_ERROR(InitLog("serve", config.log_level));
+  LYNX_RETURN_IF_ERROR(CheckDevice(config));
   LYNX_RETURN_IF_ERROR(CheckModel(config.model));
   Say(absl::StrCat("model: ", config.model));
   LYNX_RETURN_IF_ERROR(CheckPortsAreFree(config));

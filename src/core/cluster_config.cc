@@ -145,8 +145,10 @@ std::vector<Key> RoleKeys(RoleConfig* role) {
       Value<int>("max_num_seqs", &role->max_num_seqs, 1, 4096),
       Value<int>("max_num_batched_tokens", &role->max_num_batched_tokens, 16, 65536),
       Value<int>("max_queue_size", &role->max_queue_size, 0, 1000000),
-      Section("kv_cache_config", {Size("host_cache_size", &role->kv_memory),
-                                  Switch("enable_block_reuse", &role->enable_block_reuse)}),
+      Section("kv_cache_config",
+              {Size("host_cache_size", &role->kv_memory),
+               Value<double>("free_gpu_memory_fraction", &role->gpu_memory_fraction, 0.0, 1.0),
+               Switch("enable_block_reuse", &role->enable_block_reuse)}),
   };
 }
 

@@ -21,7 +21,8 @@ struct RoleConfig {
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
   int max_queue_size = 256;
-  int64_t kv_memory = 0;  // bytes; 0: enough for four sequences of max_model_len
+  int64_t kv_memory = 0;  // bytes; 0: enough for four sequences of max_model_len, or the next
+  double gpu_memory_fraction = 0.9;  // device cuda: of what is free once the weights are loaded
   bool enable_block_reuse = true;
 };
 

@@ -18,6 +18,7 @@ std::string Disagreement(const v1::DaemonInfo& here, const v1::DaemonInfo& there
   if (here.model_hash() != there.model_hash()) {
     return differ("model_hash", hex(here.model_hash()), hex(there.model_hash()));
   }
+  LYNX_COMPARE(backend);
   LYNX_COMPARE(compute);
   LYNX_COMPARE(kv_dtype);
   LYNX_COMPARE(num_layers);

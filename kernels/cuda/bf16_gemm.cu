@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "kernels/cuda/bf16_gemm.h"
+#include "kernels/cuda/weight.h"
 
 namespace lynx::cuda {
 namespace {
@@ -57,7 +58,7 @@ bool KeepsSumsWhole(const cublasLtMatmulHeuristicResult_t& result) {
 
 }  // namespace
 
-// In cuBLASLt's column-major words: out [n, 64] = wᵀ · x, w [k, n], x [k, 64].
+// In cuBLASLt's column-major words: out [n, 64] = wᵀ · x, w [k, n], x [k, 64]. n and k are padded.
 struct Bf16Gemm::Layouts {
   Layouts(int64_t n, int64_t k, int tiles)
       : w(CUDA_R_16BF, k, n, tiles, 0),
@@ -82,6 +83,8 @@ Bf16Gemm::~Bf16Gemm() {
 }
 
 void Bf16Gemm::Plan(int64_t n, int64_t k) {
+  n = PaddedOutputs(n);
+  k = PaddedInputs(k);
   if (algorithms_.contains({n, k})) return;
   cublasLtMatmulPreference_t preference;
   Check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -110,6 +113,8 @@ void Bf16Gemm::Plan(int64_t n, int64_t k) {
 
 void Bf16Gemm::Run(cudaStream_t stream, const Bf16* x, int tiles, const Bf16* w, int64_t n,
                    int64_t k, float* out) const {
+  n = PaddedOutputs(n);
+  k = PaddedInputs(k);
   const Layouts layouts(n, k, tiles);
   const float one = 1, zero = 0;
   Check(cublasLtMatmul(handle_, product_, &one, w, layouts.w.get(), x, layouts.x.get(), &zero, out,

@@ -27,12 +27,11 @@ class Bf16Gemm {
   Bf16Gemm(const Bf16Gemm&) = delete;
   Bf16Gemm& operator=(const Bf16Gemm&) = delete;
 
-  // Chooses the algorithm for weights of this (padded) shape. At start-up; aborts when cuBLASLt has
-  // none.
+  // Chooses the algorithm for weights [n, k]. At start-up; aborts when cuBLASLt has none.
   void Plan(int64_t n, int64_t k);
 
-  // out = x · wᵀ. Device pointers, 256-byte aligned: x [tiles · 64, k], w [n, k], out
-  // [tiles · 64, n]. The shape was planned.
+  // out = x · wᵀ for a planned shape. Device pointers, 256-byte aligned; n and k stand for the
+  // padded ones (weight.h): x [tiles · 64, k], w [n, k], out [tiles · 64, n].
   void Run(cudaStream_t stream, const Bf16* x, int tiles, const Bf16* w, int64_t n, int64_t k,
            float* out) const;
 

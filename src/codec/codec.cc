@@ -4,6 +4,7 @@
 #include <string>
 
 #include "codec/codecs.h"
+#include "lynx/backend.h"
 #include "lynx/plane_format.h"
 
 namespace lynx {
@@ -54,7 +55,8 @@ std::span<const std::string_view> CodecNames() { return kNames; }
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(std::string_view name, const Backend& backend) {
   if (name == "planes") return MakePlanesCodec(backend);
   for (const NamedCodec& baseline : kBaselines) {
-    if (name == baseline.name) return baseline.make();
+    if (name != baseline.name) continue;
+    return backend.is_host() ? baseline.make() : MakeStagedCodec(baseline.make(), backend);
   }
   std::string known;
   for (const std::string_view n : CodecNames()) known.append(known.empty() ? "" : ", ").append(n);

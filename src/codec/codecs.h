@@ -45,4 +45,7 @@ std::unique_ptr<Codec> MakeCachegenCodec();
 // planes of 4.625 and 4 bits per element in a full page. Protects no tokens.
 std::unique_ptr<Codec> MakePaperCodec();
 
+// One of the baselines, for a pool that is not in host memory.
+std::unique_ptr<Codec> MakeStagedCodec(std::unique_ptr<Codec> codec, const Backend& backend);
+
 }  // namespace lynx

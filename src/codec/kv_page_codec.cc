@@ -155,24 +155,6 @@ bool KvPageCodec::HasLowHalves(int stage) const {
   return layout_.dtype == KvDtype::kF32 && lossless_ && stage == num_stages() - 1;
 }
 
-void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
-                             std::span<std::vector<std::byte>> stages) const {
-  LYNX_CHECK(static_cast<int>(stages.size()) == num_stages());
-  for (auto& stage : stages) stage.clear();
-  for (const KvKind kind : kKinds) {
-    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
-      EncodeHead(pool, page, kind, head, stages);
-    }
-  }
-  if (!HasLowHalves(num_stages() - 1)) return;
-  for (const KvKind kind : kKinds) {
-    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
-      const PoolTiles tiles = Tiles(pool, page, kind, head);
-      PutLowHalves(Shape(page, kind), tiles.data(), stages.back());
-    }
-  }
-}
-
 KvPageCodec::PoolTiles KvPageCodec::Tiles(const KvPoolView& pool, const KvPage& page, KvKind kind,
                                           int head) const {
   PoolTiles tiles = {};
@@ -182,25 +164,60 @@ KvPageCodec::PoolTiles KvPageCodec::Tiles(const KvPoolView& pool, const KvPage& 
   return tiles;
 }
 
-void KvPageCodec::EncodeHead(const KvPoolView& pool, const KvPage& page, KvKind kind, int head,
-                             std::span<std::vector<std::byte>> stages) const {
-  const PoolTiles pool_tiles = Tiles(pool, page, kind, head);
-  PageTiles tiles = {};
-  std::optional<UpperHalves> upper;
-  if (layout_.dtype == KvDtype::kF32) upper.emplace(layout_);
-  for (int b = 0; b < page.num_blocks(); ++b) {
-    if (upper) {
-      upper->Load(b, pool_tiles[b]);
-      tiles[b] = upper->tile(b);
-    } else {
-      tiles[b] = reinterpret_cast<const Bf16*>(pool_tiles[b]);
+struct KvPageCodec::Tensor {
+  PageShape shape;
+  int head = 0;
+  PoolTiles pool_tiles = {};
+  std::optional<UpperHalves> upper;  // of a float32 pool
+
+  Bf16* tile(int block) {
+    return upper ? upper->tile(block) : reinterpret_cast<Bf16*>(pool_tiles[block]);
+  }
+};
+
+std::vector<KvPageCodec::Tensor> KvPageCodec::Tensors(const KvPoolView& pool,
+                                                      const KvPage& page) const {
+  std::vector<Tensor> tensors;
+  for (const KvKind kind : kKinds) {
+    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
+      Tensor& tensor = tensors.emplace_back(Tensor{
+          .shape = Shape(page, kind), .head = head, .pool_tiles = Tiles(pool, page, kind, head)});
+      if (layout_.dtype == KvDtype::kF32) tensor.upper.emplace(layout_);
     }
   }
-  std::vector<std::vector<std::byte>> planes(codec_.planes().size());
-  codec_.Encode(Shape(page, kind), tiles, planes);
+  return tensors;
+}
+
+void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
+                             std::span<std::vector<std::byte>> stages) const {
+  LYNX_CHECK(static_cast<int>(stages.size()) == num_stages());
+  for (auto& stage : stages) stage.clear();
+  std::vector<Tensor> tensors = Tensors(pool, page);
+  const std::vector<std::vector<std::byte>> no_planes(codec_.planes().size());
+  std::vector<std::vector<std::vector<std::byte>>> planes(tensors.size(), no_planes);
+  std::vector<PageToEncode> pages(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Tensor& tensor = tensors[i];
+    pages[i] = {.shape = tensor.shape, .planes = planes[i]};
+    for (int b = 0; b < page.num_blocks(); ++b) {
+      if (tensor.upper) tensor.upper->Load(b, tensor.pool_tiles[b]);
+      pages[i].tiles[b] = tensor.tile(b);
+    }
+  }
+  codec_.EncodePages(pages);
+  for (size_t i = 0; i < tensors.size(); ++i) AppendPlanes(tensors[i], planes[i], stages);
+  if (!HasLowHalves(num_stages() - 1)) return;
+  for (const Tensor& tensor : tensors) {
+    PutLowHalves(tensor.shape, tensor.pool_tiles.data(), stages.back());
+  }
+}
+
+void KvPageCodec::AppendPlanes(const Tensor& tensor, std::span<const std::vector<std::byte>> planes,
+                               std::span<std::vector<std::byte>> stages) const {
+  const PageShape& shape = tensor.shape;
   for (int s = 0; s < num_stages(); ++s) {
-    const int end = plan_.stage_end(s, page.layer, kind);
-    for (int p = plan_.stage_begin(s, page.layer, kind); p < end; ++p) {
+    const int end = plan_.stage_end(s, shape.layer, shape.kind);
+    for (int p = plan_.stage_begin(s, shape.layer, shape.kind); p < end; ++p) {
       const auto length = static_cast<uint32_t>(planes[p].size());
       const auto* bytes = reinterpret_cast<const std::byte*>(&length);
       stages[s].insert(stages[s].end(), bytes, bytes + kLengthBytes);
@@ -215,18 +232,33 @@ absl::Status KvPageCodec::DecodePage(const KvPage& page,
   LYNX_CHECK(!stage_prefix.empty() && static_cast<int>(stage_prefix.size()) <= num_stages());
   std::vector<std::span<const std::byte>> rest(stage_prefix.begin(), stage_prefix.end());
   LYNX_ASSIGN_OR_RETURN(const std::span<const std::byte> low_halves, TakeLowHalves(page, rest));
-  const size_t low_bytes = static_cast<size_t>(page.num_tokens) * layout_.head_dim * kLowHalfBytes;
-  const std::byte* low = low_halves.data();
-  for (const KvKind kind : kKinds) {
-    for (int head = page.first_head; head < page.first_head + page.num_heads; ++head) {
-      LYNX_RETURN_IF_ERROR(DecodeHead(page, kind, head, rest, low, pool));
-      if (low != nullptr) low += low_bytes;
-    }
+  std::vector<Tensor> tensors = Tensors(pool, page);
+  std::vector<std::vector<std::span<const std::byte>>> planes(tensors.size());
+  std::vector<PageToDecode> pages(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    LYNX_ASSIGN_OR_RETURN(planes[i], TakePlanes(tensors[i], rest));
+    pages[i] = {.shape = tensors[i].shape, .planes = planes[i]};
+    for (int b = 0; b < page.num_blocks(); ++b) pages[i].tiles[b] = tensors[i].tile(b);
   }
   for (size_t s = 0; s < rest.size(); ++s) {
     if (!rest[s].empty()) {
       return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, ": ",
                                               rest[s].size(), " bytes too many"));
+    }
+  }
+  size_t bad = 0;
+  if (absl::Status status = codec_.DecodePages(pages, &bad); !status.ok()) {
+    return absl::Status(
+        status.code(),
+        absl::StrCat("layer ", page.layer, " ", KindName(tensors[bad].shape.kind), " head ",
+                     tensors[bad].head, ": ", std::string(status.message())));
+  }
+  const std::byte* low = low_halves.data();
+  for (Tensor& tensor : tensors) {
+    if (!tensor.upper) break;
+    PutFloats(tensor.shape, *tensor.upper, low, tensor.pool_tiles.data());
+    if (low != nullptr) {
+      low += static_cast<size_t>(page.num_tokens) * layout_.head_dim * kLowHalfBytes;
     }
   }
   return absl::OkStatus();
@@ -246,37 +278,22 @@ absl::StatusOr<std::span<const std::byte>> KvPageCodec::TakeLowHalves(
   return low;
 }
 
-absl::Status KvPageCodec::DecodeHead(const KvPage& page, KvKind kind, int head,
-                                     std::vector<std::span<const std::byte>>& stages,
-                                     const std::byte* low, const KvPoolView& pool) const {
+absl::StatusOr<std::vector<std::span<const std::byte>>> KvPageCodec::TakePlanes(
+    const Tensor& tensor, std::vector<std::span<const std::byte>>& stages) const {
+  const PageShape& shape = tensor.shape;
   std::vector<std::span<const std::byte>> planes;
   for (size_t s = 0; s < stages.size(); ++s) {
     const int stage = static_cast<int>(s);
-    const int count =
-        plan_.stage_end(stage, page.layer, kind) - plan_.stage_begin(stage, page.layer, kind);
+    const int count = plan_.stage_end(stage, shape.layer, shape.kind) -
+                      plan_.stage_begin(stage, shape.layer, shape.kind);
     for (int i = 0; i < count; ++i) {
       if (TakePlane(stages[s], &planes.emplace_back())) continue;
-      return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, " ",
-                                              KindName(kind), " head ", head,
+      return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", shape.layer, " ",
+                                              KindName(shape.kind), " head ", tensor.head,
                                               ": ends inside plane ", planes.size() - 1));
     }
   }
-  const PageShape shape = Shape(page, kind);
-  const PoolTiles pool_tiles = Tiles(pool, page, kind, head);
-  MutablePageTiles tiles = {};
-  std::optional<UpperHalves> upper;
-  if (layout_.dtype == KvDtype::kF32) upper.emplace(layout_);
-  for (int b = 0; b < page.num_blocks(); ++b) {
-    tiles[b] = upper ? upper->tile(b) : reinterpret_cast<Bf16*>(pool_tiles[b]);
-  }
-  const absl::Status status = codec_.Decode(shape, planes, tiles);
-  if (!status.ok()) {
-    return absl::Status(
-        status.code(), absl::StrCat("layer ", page.layer, " ", KindName(kind), " head ", head, ": ",
-                                    std::string(status.message())));
-  }
-  if (upper) PutFloats(shape, *upper, low, pool_tiles.data());
-  return absl::OkStatus();
+  return planes;
 }
 
 size_t KvPageCodec::LowHalvesBytes(const KvPage& page) const {

@@ -91,15 +91,18 @@ class KvPageCodec {
   bool HasLowHalves(int stage) const;
   size_t LowHalvesBytes(const KvPage& page) const;
 
-  void EncodeHead(const KvPoolView& pool, const KvPage& page, KvKind kind, int head,
-                  std::span<std::vector<std::byte>> stages) const;
+  // One kind and head of a page, as the codec sees it.
+  struct Tensor;
+  std::vector<Tensor> Tensors(const KvPoolView& pool, const KvPage& page) const;
+
+  void AppendPlanes(const Tensor& tensor, std::span<const std::vector<std::byte>> planes,
+                    std::span<std::vector<std::byte>> stages) const;
   // Cuts the low halves off the last stage; empty when there are none.
   absl::StatusOr<std::span<const std::byte>> TakeLowHalves(
       const KvPage& page, std::vector<std::span<const std::byte>>& stages) const;
-  // Takes one head's planes off the front of each stage. low: its low halves, or null.
-  absl::Status DecodeHead(const KvPage& page, KvKind kind, int head,
-                          std::vector<std::span<const std::byte>>& stages, const std::byte* low,
-                          const KvPoolView& pool) const;
+  // Takes the tensor's planes off the front of each stage.
+  absl::StatusOr<std::vector<std::span<const std::byte>>> TakePlanes(
+      const Tensor& tensor, std::vector<std::span<const std::byte>>& stages) const;
 
   const Codec& codec_;
   SendPlan plan_;

@@ -56,24 +56,29 @@ DeviceMatrix PackForDevice(cpu::ThreadPool& pool, const WeightView& view);
 // A DeviceMatrix in device memory, 256-byte aligned.
 class DeviceWeight final : public Weight {
  public:
-  DeviceWeight(const DeviceMatrix& matrix, Buffer memory)
+  DeviceWeight(const DeviceMatrix& matrix, Buffer memory) : DeviceWeight(matrix, memory.get()) {
+    owned_ = std::move(memory);
+  }
+  // Memory that outlives the weight.
+  DeviceWeight(const DeviceMatrix& matrix, const std::byte* memory)
       : type_(matrix.type),
         n_(matrix.n),
         k_(matrix.k),
         bytes_(matrix.bytes.size()),
-        memory_(std::move(memory)) {}
+        data_(memory) {}
 
   int64_t n() const override { return n_; }
   int64_t k() const override { return k_; }
   WeightType type() const override { return type_; }
   size_t bytes() const override { return bytes_; }
-  const std::byte* data() const { return memory_.get(); }
+  const std::byte* data() const { return data_; }
 
  private:
   WeightType type_;
   int64_t n_, k_;
   size_t bytes_;
-  Buffer memory_;
+  const std::byte* data_;
+  Buffer owned_;
 };
 
 }  // namespace lynx::cuda

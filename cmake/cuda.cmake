@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The CUDA back-end, where there is an nvcc. Without one everything else builds the same.
 # lynx_cuda_module(name DIR dir SRC … DEPS …): like lynx_module; SRC names .cu files.
+# lynx_cuda_library(name …): the same as liblynx_<name>.so beside the program, which opens it.
 include(CheckLanguage)
 if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
@@ -42,4 +43,20 @@ function(lynx_cuda_module name)
   # What ptxas says of each kernel is kept: tools/check_cuda_resources.py reads it.
   set_target_properties(lynx_${name} PROPERTIES CUDA_COMPILER_LAUNCHER
                         "${PROJECT_SOURCE_DIR}/cmake/keep_output;${LYNX_CCACHE}")
+endfunction()
+
+function(lynx_cuda_library name)
+  if(NOT LYNX_CUDA)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "DIR" "SRC;DEPS" ${ARGN})
+  list(TRANSFORM arg_SRC PREPEND ${arg_DIR}/)
+  list(TRANSFORM arg_SRC APPEND .cu)
+  lynx_resolve(deps ${arg_DEPS})
+  list(TRANSFORM deps REPLACE "(.+)" "$<LINK_ONLY:\\1>")  # not the options for g++
+  add_library(lynx_${name} MODULE ${arg_SRC})
+  target_include_directories(lynx_${name} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}
+                                                  ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(lynx_${name} PRIVATE ${deps})
+  target_link_options(lynx_${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,-z,defs)
 endfunction()

@@ -77,8 +77,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
                                                        Peers peers) {
   LYNX_RETURN_IF_ERROR(CheckOptions(options, peers));
   EngineMemory memory;
-  LYNX_ASSIGN_OR_RETURN(memory.kv_cache,
-                        KvCache::Create(model.backend(), model.kv_layout(), options.num_kv_blocks));
+  LYNX_ASSIGN_OR_RETURN(
+      memory.kv_cache, KvCache::Create(model.backends(), model.kv_layout(), options.num_kv_blocks));
   const size_t num_logits = size_t(options.max_num_batched_tokens) * model.config().vocab_size;
   // Not initialized: pages that no step needs are never touched.
   memory.logits.reset(new (std::nothrow) float[num_logits]);

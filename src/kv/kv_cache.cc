@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv/kv_cache.h"
 
-#include <utility>
-
 namespace lynx {
 
-absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Backend& backend, const KvLayout& layout,
-                                                         int num_blocks) {
+absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(std::span<Backend* const> backends,
+                                                         const KvLayout& layout, int num_blocks) {
+  LYNX_CHECK(!backends.empty() && layout.num_kv_heads % backends.size() == 0);
   if (num_blocks < 1 || layout.block_bytes() == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV pool: ", num_blocks, " blocks of ", layout.block_bytes(), " bytes: both must be > 0"));
@@ -17,13 +16,26 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(Backend& backend, const
                                                      layout.block_bytes(),
                                                      " bytes exceed the address space"));
   }
-  Buffer memory = backend.Allocate(bytes);
-  if (memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("KV pool: ", backend.name(),
+  bytes /= backends.size();
+  std::vector<Buffer> memory;
+  for (Backend* backend : backends) {
+    memory.push_back(backend->Allocate(bytes));
+    if (memory.back() != nullptr) continue;
+    return absl::ResourceExhaustedError(absl::StrCat("KV pool: ", backend->name(),
                                                      " cannot allocate ", bytes, " bytes (",
                                                      num_blocks, " blocks)"));
   }
   return std::unique_ptr<KvCache>(new KvCache(std::move(memory), layout, num_blocks));
+}
+
+KvCache::KvCache(std::vector<Buffer> memory, const KvLayout& layout, int num_blocks)
+    : memory_(std::move(memory)), view_{.layout = layout, .num_blocks = num_blocks} {
+  if (memory_.size() == 1) {
+    view_.base = memory_[0].get();
+    return;
+  }
+  for (const Buffer& part : memory_) shards_.push_back(part.get());
+  view_.shards = shards_;
 }
 
 }  // namespace lynx

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "lynx/backend.h"
 #include "lynx/kv_layout.h"
@@ -10,24 +13,30 @@
 
 namespace lynx {
 
-// Owns num_blocks * block_bytes of the back-end's memory, all zeros; on the CPU a block takes
-// memory when it is first written. Lives as long as the daemon; the back-end outlives it.
+// Owns num_blocks * block_bytes of memory, all zeros, in equal parts of the back-ends: each holds a
+// run of the KV heads. On the CPU a block takes memory when it is first written. Lives as long as
+// the daemon; the back-ends outlive it.
 class KvCache {
  public:
-  // kResourceExhausted when the back-end has not so much memory.
+  // kResourceExhausted when a back-end has not so much memory. The number of KV heads is a multiple
+  // of the number of back-ends.
+  static absl::StatusOr<std::unique_ptr<KvCache>> Create(std::span<Backend* const> backends,
+                                                         const KvLayout& layout, int num_blocks);
   static absl::StatusOr<std::unique_ptr<KvCache>> Create(Backend& backend, const KvLayout& layout,
-                                                         int num_blocks);
+                                                         int num_blocks) {
+    Backend* const one[] = {&backend};
+    return Create(one, layout, num_blocks);
+  }
 
   const KvPoolView& view() const { return view_; }
-  size_t bytes() const { return memory_.get_deleter().bytes; }
+  size_t bytes() const { return view_.num_blocks * view_.layout.block_bytes(); }
 
  private:
-  KvCache(Buffer memory, const KvLayout& layout, int num_blocks)
-      : memory_(std::move(memory)),
-        view_{.base = memory_.get(), .layout = layout, .num_blocks = num_blocks} {}
+  KvCache(std::vector<Buffer> memory, const KvLayout& layout, int num_blocks);
 
-  const Buffer memory_;
-  const KvPoolView view_;
+  const std::vector<Buffer> memory_;  // [rank]
+  std::vector<std::byte*> shards_;    // [rank], where there are several
+  KvPoolView view_;
 };
 
 }  // namespace lynx

@@ -27,7 +27,11 @@ class Model {
       std::function<void(const LoadProgress&)> progress = nullptr);
   virtual ~Model() = default;
 
-  virtual Backend& backend() const = 0;
+  virtual Backend& backend() const = 0;  // with several: rank 0's
+  // One per rank; each holds its part of the KV pool (KvPoolView::shards).
+  virtual std::vector<Backend*> backends() const { return {&backend()}; }
+  // ForwardBatch::choices may be used.
+  virtual bool chooses_tokens() const { return backend().chooses_tokens(); }
   virtual const ModelConfig& config() const = 0;
   virtual KvLayout kv_layout() const = 0;   // dtype follows the back-end's compute
   virtual uint64_t hash() const = 0;        // of config and weights, for the handshake

@@ -22,11 +22,40 @@ WeightView ViewOf(const TensorInfo& tensor) {
           .row_order = tensor.row_order.empty() ? nullptr : tensor.row_order.data()};
 }
 
+enum class Split : uint8_t { kNone, kOutputs, kInputs };
+
+// The part of n that a rank holds; equal parts where n can be divided.
+struct Run {
+  int64_t begin, size;
+};
+Run RunOf(const ShardSpec& shard, int64_t n) {
+  const int64_t begin = n * shard.rank / shard.size;
+  return {begin, n * (shard.rank + 1) / shard.size - begin};
+}
+
+WeightView PartOf(WeightView view, Split split, const ShardSpec& shard) {
+  if (split == Split::kOutputs) {
+    const Run rows = RunOf(shard, view.n);
+    view.n = rows.size;
+    if (view.row_order != nullptr) {
+      view.row_order += rows.begin;
+    } else {
+      view.data += rows.begin * view.row_bytes;
+    }
+  } else if (split == Split::kInputs) {
+    const Run columns = RunOf(shard, view.k);
+    const BlockShape block = WeightBlock(view.type);
+    view.k = columns.size;
+    view.data += columns.begin / block.elements * block.bytes;
+  }
+  return view;
+}
+
 class Loader {
  public:
-  Loader(const ModelFiles& files, Backend& backend,
+  Loader(const ModelFiles& files, Backend& backend, const ShardSpec& shard,
          const std::function<void(const LoadProgress&)>& progress)
-      : files_(files), backend_(backend), progress_(progress) {
+      : files_(files), backend_(backend), shard_(shard), progress_(progress) {
     for (const TensorInfo& tensor : files.tensors()) {
       done_.bytes_total += static_cast<int64_t>(tensor.bytes);
     }
@@ -41,8 +70,9 @@ class Loader {
     }
     LYNX_RETURN_IF_ERROR(LoadVector("model.norm.weight", weights.norm));
     if (!files_.config().tie_word_embeddings) {
-      LYNX_RETURN_IF_ERROR(LoadLinear("lm_head", weights.head));
+      LYNX_RETURN_IF_ERROR(LoadLinear("lm_head", Split::kOutputs, weights.head));
     }
+    weights.head_begin = RunOf(shard_, files_.config().vocab_size).begin;
     Report(done_.bytes_total - done_.bytes_done);  // tensors that no part of the model uses
     LogConversions();
     return weights;
@@ -51,11 +81,11 @@ class Loader {
  private:
   absl::Status LoadEmbedding(ModelWeights& weights) {
     const TensorInfo& tensor = *files_.Find("model.embed_tokens.weight");
-    LYNX_RETURN_IF_ERROR(CheckFinite(tensor));
+    LYNX_RETURN_IF_ERROR(Check(tensor));
     weights.embedding = backend_.PackEmbedding(ViewOf(tensor));
     if (weights.embedding == nullptr) return NoMemory(tensor);
     if (files_.config().tie_word_embeddings) {
-      LYNX_ASSIGN_OR_RETURN(weights.head.weight, Pack(tensor));
+      LYNX_ASSIGN_OR_RETURN(weights.head.weight, Pack(tensor, Split::kOutputs));
     }
     Report(static_cast<int64_t>(tensor.bytes));
     return absl::OkStatus();
@@ -65,40 +95,48 @@ class Loader {
     const std::string attention = prefix + "self_attn.";
     const std::string mlp = prefix + "mlp.";
     LYNX_RETURN_IF_ERROR(LoadVector(prefix + "input_layernorm.weight", layer.input_norm));
-    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "q_proj", layer.q));
-    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "k_proj", layer.k));
-    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "v_proj", layer.v));
-    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "o_proj", layer.o));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "q_proj", Split::kOutputs, layer.q));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "k_proj", Split::kOutputs, layer.k));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "v_proj", Split::kOutputs, layer.v));
+    LYNX_RETURN_IF_ERROR(LoadLinear(attention + "o_proj", Split::kInputs, layer.o));
     LYNX_RETURN_IF_ERROR(LoadVector(attention + "q_norm.weight", layer.q_norm));
     LYNX_RETURN_IF_ERROR(LoadVector(attention + "k_norm.weight", layer.k_norm));
     LYNX_RETURN_IF_ERROR(
         LoadVector(prefix + "post_attention_layernorm.weight", layer.post_attention_norm));
-    LYNX_RETURN_IF_ERROR(LoadLinear(mlp + "gate_proj", layer.gate));
-    LYNX_RETURN_IF_ERROR(LoadLinear(mlp + "up_proj", layer.up));
-    return LoadLinear(mlp + "down_proj", layer.down);
+    LYNX_RETURN_IF_ERROR(LoadLinear(mlp + "gate_proj", Split::kOutputs, layer.gate));
+    LYNX_RETURN_IF_ERROR(LoadLinear(mlp + "up_proj", Split::kOutputs, layer.up));
+    return LoadLinear(mlp + "down_proj", Split::kInputs, layer.down);
   }
 
   // ModelFiles has checked that the weight exists; a bias may not.
-  absl::Status LoadLinear(const std::string& name, Linear& linear) {
+  absl::Status LoadLinear(const std::string& name, Split split, Linear& linear) {
     const TensorInfo& tensor = *files_.Find(name + ".weight");
-    LYNX_RETURN_IF_ERROR(CheckFinite(tensor));
-    LYNX_ASSIGN_OR_RETURN(linear.weight, Pack(tensor));
+    LYNX_RETURN_IF_ERROR(Check(tensor));
+    LYNX_ASSIGN_OR_RETURN(linear.weight, Pack(tensor, split));
     Report(static_cast<int64_t>(tensor.bytes));
-    return LoadVector(name + ".bias", linear.bias);
+    // A sum over ranks has the bias in it once.
+    if (split == Split::kInputs && shard_.rank > 0) return absl::OkStatus();
+    return LoadVector(name + ".bias", linear.bias, split);
   }
 
   // Leaves `out` empty when the model has no such tensor.
-  absl::Status LoadVector(const std::string& name, Vector& out) {
+  absl::Status LoadVector(const std::string& name, Vector& out, Split split = Split::kNone) {
     const TensorInfo* tensor = files_.Find(name);
     if (tensor == nullptr) return absl::OkStatus();
-    LYNX_RETURN_IF_ERROR(CheckFinite(*tensor));
+    LYNX_RETURN_IF_ERROR(Check(*tensor));
     const std::vector<float> values = DecodeVector(*tensor);
-    const size_t bytes = values.size() * sizeof(float);
+    Run part{0, static_cast<int64_t>(values.size())};
+    if (split == Split::kOutputs) part = RunOf(shard_, part.size);
+    const size_t bytes = part.size * sizeof(float);
     out.memory = backend_.Allocate(bytes);
     if (out.memory == nullptr) return NoMemory(*tensor);
-    backend_.Upload(out.memory.get(), values.data(), bytes);
+    backend_.Upload(out.memory.get(), values.data() + part.begin, bytes);
     Report(static_cast<int64_t>(tensor->bytes));
     return absl::OkStatus();
+  }
+
+  absl::Status Check(const TensorInfo& tensor) const {
+    return shard_.rank == 0 ? CheckFinite(tensor) : absl::OkStatus();
   }
 
   absl::Status NoMemory(const TensorInfo& tensor) const {
@@ -107,8 +145,8 @@ class Loader {
                                                      tensor.bytes, " bytes"));
   }
 
-  absl::StatusOr<std::unique_ptr<Weight>> Pack(const TensorInfo& tensor) {
-    auto weight = backend_.PackWeight(ViewOf(tensor));
+  absl::StatusOr<std::unique_ptr<Weight>> Pack(const TensorInfo& tensor, Split split) {
+    auto weight = backend_.PackWeight(PartOf(ViewOf(tensor), split, shard_));
     if (weight == nullptr) return NoMemory(tensor);
     if (weight->type() != tensor.type) ++conversions_[{tensor.type, weight->type()}];
     return weight;
@@ -120,6 +158,7 @@ class Loader {
   }
 
   void LogConversions() const {
+    if (shard_.rank > 0) return;
     for (const auto& [types, count] : conversions_) {
       spdlog::info("{}: {} matrices of type {} are kept as {} in memory",
                    files_.Find("model.norm.weight")->file, count, WeightTypeName(types.first),
@@ -129,6 +168,7 @@ class Loader {
 
   const ModelFiles& files_;
   Backend& backend_;
+  const ShardSpec shard_;
   const std::function<void(const LoadProgress&)>& progress_;
   LoadProgress done_;
   std::map<std::pair<WeightType, WeightType>, int> conversions_;  // file's type, memory's type
@@ -144,9 +184,32 @@ GemmOutput Linear::To(float* y, Into into) const {
           .accumulate = into == Into::kAccumulate};
 }
 
+absl::Status CheckShards(const ModelFiles& files, int num_ranks) {
+  const ModelConfig& config = files.config();
+  const auto uneven = [num_ranks](const std::string& what, int64_t size, int64_t unit) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor_parallel_size: ", num_ranks, " ranks cannot share ", what, ": ", size,
+        " is not a multiple of ", num_ranks, unit == 1 ? "" : absl::StrCat(" blocks of ", unit)));
+  };
+  if (config.num_kv_heads % num_ranks != 0) return uneven("the KV heads", config.num_kv_heads, 1);
+  if (config.intermediate_size % num_ranks != 0) {
+    return uneven("intermediate_size", config.intermediate_size, 1);
+  }
+  for (const TensorInfo& tensor : files.tensors()) {
+    const bool split_by_inputs =
+        tensor.name.ends_with(".o_proj.weight") || tensor.name.ends_with(".down_proj.weight");
+    const int64_t unit = WeightBlock(tensor.type).elements;
+    if (split_by_inputs && tensor.shape[1] % (num_ranks * unit) != 0) {
+      return uneven(absl::StrCat("the inputs of ", tensor.label), tensor.shape[1], unit);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backend,
+                                         const ShardSpec& shard,
                                          const std::function<void(const LoadProgress&)>& progress) {
-  return Loader(files, backend, progress).Load();
+  return Loader(files, backend, shard, progress).Load();
 }
 
 size_t DecodeBytes(const ModelWeights& weights) {

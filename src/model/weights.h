@@ -13,6 +13,14 @@
 
 namespace lynx {
 
+// Which part of a model a rank holds; {0, 1}: all of it. Matrices that make heads or inner channels
+// (q, k, v, gate, up) and the head are split by outputs, those that take them in (o, down) by
+// inputs.
+struct ShardSpec {
+  int rank = 0;
+  int size = 1;
+};
+
 // float32 in the back-end's memory, or nothing.
 struct Vector {
   Buffer memory;
@@ -40,13 +48,19 @@ struct LayerWeights {
 struct ModelWeights {
   std::unique_ptr<Weight> embedding;  // [vocab_size, hidden_size]; may read the mapped file
   std::vector<LayerWeights> layers;
-  Vector norm;  // [hidden_size]
-  Linear head;  // [vocab_size, hidden_size]; packed from the embedding when tied
+  Vector norm;             // [hidden_size]
+  Linear head;             // [vocab_size, hidden_size]; packed from the embedding when tied
+  int64_t head_begin = 0;  // the token of its first row
 };
 
-// Checks every tensor for NaN and infinity and packs it. `files` outlives the result.
-// kResourceExhausted when the back-end's memory does not hold it.
+// kInvalidArgument, naming the sizes, when the model cannot be divided among so many ranks: its KV
+// heads or its inner channels do not come out even, or a quantized block would be cut.
+absl::Status CheckShards(const ModelFiles& files, int num_ranks);
+
+// Packs the shard's part of every tensor; rank 0 checks all for NaN and infinity. `files` outlives
+// the result. kResourceExhausted when the back-end's memory does not hold it.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backend,
+                                         const ShardSpec& shard,
                                          const std::function<void(const LoadProgress&)>& progress);
 
 // Bytes of matrices that one decode step reads.

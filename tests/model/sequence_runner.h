@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kv/kv_cache.h"
 #include "lynx/status.h"
 #include "model/model.h"
 
@@ -22,8 +23,8 @@ class SequenceRunner {
  public:
   SequenceRunner(Model& model, int num_blocks)
       : model_(model),
-        memory_(model.backend().Allocate(size_t(num_blocks) * model.kv_layout().block_bytes())),
-        pool_{.base = memory_.get(), .layout = model.kv_layout(), .num_blocks = num_blocks} {}
+        cache_(*KvCache::Create(model.backends(), model.kv_layout(), num_blocks)),
+        pool_(cache_->view()) {}
 
   const KvPoolView& pool() const { return pool_; }
   int vocab_size() const { return model_.config().vocab_size; }
@@ -113,8 +114,8 @@ class SequenceRunner {
 
  private:
   Model& model_;
-  Buffer memory_;
-  KvPoolView pool_;
+  const std::unique_ptr<KvCache> cache_;
+  const KvPoolView pool_;
   int next_block_ = 0;
 };
 

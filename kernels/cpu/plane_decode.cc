@@ -110,7 +110,7 @@ bool PageDecoder::ReadPageMetadata() {
   for (int c = 0; c < head_dim(); ++c) {
     if ((lo[c] & kMagnitude) >= kInfinity || range[c] >= kInfinity) return false;
     page_lo_[c] = HalfToFloat(lo[c]);
-    unit_[c] = GroupUnit(range[c]);
+    unit_[c] = HalfToFloat(range[c]) * 0x1p-8f;
   }
   return true;
 }

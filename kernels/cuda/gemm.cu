@@ -104,12 +104,18 @@ void Gemm(cudaStream_t stream, const Bf16Gemm& bf16, const float* x, int rows, i
   auto* rounded = reinterpret_cast<Bf16*>(scratch);
   auto* sums = reinterpret_cast<float*>(scratch + RoundedBytes(rows, k));
   if (any_bf16) RoundRows(stream, x, rows, k, rounded);
-  for (const GemmOutput& output : outputs) {
-    if (IsBf16(output)) {
-      Bf16Output(stream, bf16, rounded, rows, output, sums);
+  while (!outputs.empty()) {
+    const WeightType type = outputs[0].weight->type();
+    const auto other = std::find_if(outputs.begin(), outputs.end(), [type](const GemmOutput& out) {
+      return out.weight->type() != type;
+    });
+    const auto run = outputs.first(static_cast<size_t>(other - outputs.begin()));
+    if (type == WeightType::kBf16) {
+      for (const GemmOutput& out : run) Bf16Output(stream, bf16, rounded, rows, out, sums);
     } else {
-      QuantizedGemm(stream, int8, rows, static_cast<const DeviceWeight&>(*output.weight), output);
+      QuantizedGemm(stream, int8, rows, run);
     }
+    outputs = outputs.subspan(run.size());
   }
 }
 

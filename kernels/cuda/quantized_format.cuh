@@ -6,6 +6,7 @@
 
 #include "kernels/common/half.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/gemm_result.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/quantize_rows.h"
 
@@ -26,6 +27,32 @@ struct ActivationArgs {
   Global<const float> scaled_sums;
   int row_tiles = 0;
 };
+
+// The outputs of one launch: matrices of one format that share their input, side by side.
+inline constexpr int kMaxQuantizedOutputs = 4;
+
+struct QuantizedOutput {
+  int first_block = 0;  // of the grid
+  QuantizedMatrix weight;
+  GemmResult result;
+};
+struct QuantizedGemmArgs {
+  ActivationArgs x;
+  int num_outputs = 0;
+  QuantizedOutput outputs[kMaxQuantizedOutputs];  // first_block ascends
+};
+
+// The output that this block works for.
+__device__ inline QuantizedOutput OutputOfBlock(const QuantizedGemmArgs& args) {
+  QuantizedOutput output = args.outputs[0];
+#pragma unroll
+  for (int i = 1; i < kMaxQuantizedOutputs; ++i) {
+    if (i < args.num_outputs && static_cast<int>(blockIdx.x) >= args.outputs[i].first_block) {
+      output = args.outputs[i];
+    }
+  }
+  return output;
+}
 
 // kChunkBlocks: blocks of a chunk, the 16 bytes that a lane loads at once.
 struct FormatQ8_0 {

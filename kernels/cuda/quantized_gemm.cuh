@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantized weights times many rows (prefill): the arithmetic of quantized_gemv.cuh, bit for bit,
-// with every sum in a register of one thread for all of K.
+// Quantized weights times many rows (prefill): the arithmetic of quantized_format.cuh, with every
+// sum in a register of one thread for all of K.
 //
 // A block takes 128 outputs and 64 rows; a warp 2 panels of 16 outputs against all 64 rows. The
 // activations of 4 quantization blocks at a time come to shared memory, copied while the four
 // before them are used; weights go from global memory to registers, one chunk ahead. Reads each
-// weight once for 64 rows and each activation once for 128 outputs. For 32 · 2 FLOP the float
-// pipes do 3 operations (4 for Q4_1), which is what bounds it, not the tensor core.
+// weight once for 64 rows and each activation once for 128 outputs. A block of 32 inputs is 64
+// operations of the tensor core and 3 instructions of the float pipes (4 for Q4_1) for each row and
+// output; the latter are the bound.
 #pragma once
 
-#include "kernels/cuda/quantized_gemv.cuh"
+#include "kernels/cuda/quantized_format.cuh"
 
 namespace lynx::cuda {
 
@@ -53,17 +54,16 @@ __device__ inline void CopyBlocks(Global<const std::byte> from, int bytes, int b
 }
 
 template <typename Format>
-__device__ void CopyStage(const QuantizedGemmArgs& args, int first_tile, int row_tiles, int first,
-                          const GemmStage& stage) {
-  const int blocks = args.weight.blocks;
+__device__ void CopyStage(const ActivationArgs& x, int blocks, int first_tile, int row_tiles,
+                          int first, const GemmStage& stage) {
   const int64_t begin = int64_t{first_tile} * blocks;
-  CopyBlocks(Cast<const std::byte>(args.x.codes + begin * (kBlockBytes / 4)), kBlockBytes, blocks,
-             first, row_tiles, stage.codes);
-  CopyBlocks(Cast<const std::byte>(args.x.scales + begin * kRowTile), kRowTile * 4, blocks, first,
+  CopyBlocks(Cast<const std::byte>(x.codes + begin * (kBlockBytes / 4)), kBlockBytes, blocks, first,
+             row_tiles, stage.codes);
+  CopyBlocks(Cast<const std::byte>(x.scales + begin * kRowTile), kRowTile * 4, blocks, first,
              row_tiles, stage.scales);
   if constexpr (Format::kHasMin) {
-    CopyBlocks(Cast<const std::byte>(args.x.scaled_sums + begin * kRowTile), kRowTile * 4, blocks,
-               first, row_tiles, stage.scaled_sums);
+    CopyBlocks(Cast<const std::byte>(x.scaled_sums + begin * kRowTile), kRowTile * 4, blocks, first,
+               row_tiles, stage.scaled_sums);
   }
   CopyCommit();
 }
@@ -120,7 +120,7 @@ __device__ void LoadChunks(const QuantizedMatrix& w, const int (&panels)[kGemmWa
 // Adds the blocks of one stage, from block `first` of the matrix on. `codes` holds the first chunk
 // and is left with the next stage's.
 template <typename Format>
-__device__ void AddStage(const QuantizedGemmArgs& args, const GemmStage& stage, int first,
+__device__ void AddStage(const QuantizedMatrix& weight, const GemmStage& stage, int first,
                          int row_tiles, const int (&panels)[kGemmWarpPanels],
                          uint4 (&codes)[kGemmWarpPanels], WarpSums& sums) {
   const int g = static_cast<int>(threadIdx.x) % kWarpSize / 4;
@@ -129,16 +129,16 @@ __device__ void AddStage(const QuantizedGemmArgs& args, const GemmStage& stage, 
     uint4 current[kGemmWarpPanels];
 #pragma unroll
     for (int p = 0; p < kGemmWarpPanels; ++p) current[p] = codes[p];
-    LoadChunks<Format>(args.weight, panels, first / Format::kChunkBlocks + chunk + 1, codes);
+    LoadChunks<Format>(weight, panels, first / Format::kChunkBlocks + chunk + 1, codes);
 #pragma unroll
     for (int i = 0; i < Format::kChunkBlocks; ++i) {
       const int block = chunk * Format::kChunkBlocks + i;
-      if (first + block >= args.weight.blocks) break;
+      if (first + block >= weight.blocks) break;
       WarpWeights w;
 #pragma unroll
       for (int p = 0; p < kGemmWarpPanels; ++p) {
         Format::Unpack(current[p], i, w.codes[p]);
-        w.scales[p] = LoadScales<Format>(args.weight, panels[p], first + block, g);
+        w.scales[p] = LoadScales<Format>(weight, panels[p], first + block, g);
       }
       AddBlock<Format>(stage, block, row_tiles, w, sums);
     }
@@ -166,8 +166,10 @@ template <typename Format>
 __global__ void __launch_bounds__(kGemmThreads, Format::kHasMin ? 2 : 3)
     QuantizedGemmKernel(QuantizedGemmArgs args) {
   LYNX_SHARED(std::byte, shared, 2 * kStageBytes);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
-  const int first_panel = (static_cast<int>(blockIdx.x) * kGemmWarps + warp) * kGemmWarpPanels;
+  const QuantizedOutput out = OutputOfBlock(args);
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, blocks = out.weight.blocks;
+  const int column = static_cast<int>(blockIdx.x) - out.first_block;
+  const int first_panel = (column * kGemmWarps + warp) * kGemmWarpPanels;
   const int first_tile = static_cast<int>(blockIdx.y) * kGemmRowTiles;
   const int tiles_left = args.x.row_tiles - first_tile;
   const int row_tiles = tiles_left < kGemmRowTiles ? tiles_left : kGemmRowTiles;
@@ -175,23 +177,23 @@ __global__ void __launch_bounds__(kGemmThreads, Format::kHasMin ? 2 : 3)
   int panels[kGemmWarpPanels];
 #pragma unroll
   for (int p = 0; p < kGemmWarpPanels; ++p) {
-    panels[p] = first_panel + p < args.weight.panels ? first_panel + p : args.weight.panels - 1;
+    panels[p] = first_panel + p < out.weight.panels ? first_panel + p : out.weight.panels - 1;
   }
 
   WarpSums sums = {};
   uint4 codes[kGemmWarpPanels] = {};
-  LoadChunks<Format>(args.weight, panels, 0, codes);
-  CopyStage<Format>(args, first_tile, row_tiles, 0, StageAt(shared, 0));
-  for (int first = 0, stage = 0; first < args.weight.blocks; first += kGemmStage, ++stage) {
+  LoadChunks<Format>(out.weight, panels, 0, codes);
+  CopyStage<Format>(args.x, blocks, first_tile, row_tiles, 0, StageAt(shared, 0));
+  for (int first = 0, stage = 0; first < blocks; first += kGemmStage, ++stage) {
     CopyWait<0>();
     __syncthreads();
-    if (first + kGemmStage < args.weight.blocks) {
-      CopyStage<Format>(args, first_tile, row_tiles, first + kGemmStage,
+    if (first + kGemmStage < blocks) {
+      CopyStage<Format>(args.x, blocks, first_tile, row_tiles, first + kGemmStage,
                         StageAt(shared, stage + 1));
     }
-    AddStage<Format>(args, StageAt(shared, stage), first, row_tiles, panels, codes, sums);
+    AddStage<Format>(out.weight, StageAt(shared, stage), first, row_tiles, panels, codes, sums);
   }
-  StoreSums(args.result, first_panel, first_tile * kRowTile, sums);
+  StoreSums(out.result, first_panel, first_tile * kRowTile, sums);
 }
 
 }  // namespace lynx::cuda

@@ -9,16 +9,9 @@
 // the dots were spread over warps. Moves 34/32 (Q8_0), 18/32 (Q4_0), 20/32 (Q4_1) bytes per weight.
 #pragma once
 
-#include "kernels/cuda/gemm_result.cuh"
 #include "kernels/cuda/quantized_format.cuh"
 
 namespace lynx::cuda {
-
-struct QuantizedGemmArgs {
-  QuantizedMatrix weight;
-  ActivationArgs x;
-  GemmResult result;
-};
 
 inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvWarpBlocks = 4;  // of a pass
@@ -37,8 +30,8 @@ struct GemvLoads {
 };
 
 template <typename Format>
-__device__ void LoadPass(const QuantizedMatrix& w, int first, GemvLoads<Format>& loads) {
-  const int panel = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+__device__ void LoadPass(const QuantizedMatrix& w, int panel, int first, GemvLoads<Format>& loads) {
+  const int thread = static_cast<int>(threadIdx.x);
   const int begin = first + thread / kWarpSize * kGemvWarpBlocks;
 #pragma unroll
   for (int c = 0; c < GemvLoads<Format>::kChunks; ++c) {
@@ -68,22 +61,22 @@ __device__ inline void StoreScales(const LaneScales& scales, bool has_min,
 
 // The dots of this warp's blocks with kRowTiles tiles of rows.
 template <typename Format, int kRowTiles>
-__device__ void StoreDots(const QuantizedGemmArgs& args, int first, const GemvLoads<Format>& loads,
-                          Shared<float> dots) {
+__device__ void StoreDots(const ActivationArgs& x, int blocks, int first,
+                          const GemvLoads<Format>& loads, Shared<float> dots) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int g = lane / 4, t = lane % 4;
   const int begin = static_cast<int>(threadIdx.x) / kWarpSize * kGemvWarpBlocks;
 #pragma unroll
   for (int i = 0; i < kGemvWarpBlocks; ++i) {
     const int block = first + begin + i;
-    if (block >= args.weight.blocks) break;
+    if (block >= blocks) break;
     uint32_t a[4];
     Format::Unpack(loads.codes[i / Format::kChunkBlocks], i % Format::kChunkBlocks, a);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
-      const int64_t at = (int64_t{tile} * args.weight.blocks + block) * kWarpSize + lane;
-      const uint2 x = Cast<const uint2>(args.x.codes)[at];
-      const uint32_t b[2] = {x.x, x.y};
+      const int64_t at = (int64_t{tile} * blocks + block) * kWarpSize + lane;
+      const uint2 codes = Cast<const uint2>(x.codes)[at];
+      const uint32_t b[2] = {codes.x, codes.y};
       float sums[4];
       BlockDots(a, b, sums);
       const Shared<float> to = dots + ((begin + i) * kRowTiles + tile) * kTileDots;
@@ -97,21 +90,22 @@ __device__ void StoreDots(const QuantizedGemmArgs& args, int first, const GemvLo
 
 // Adds a pass to the sum of one (row, output).
 template <typename Format, int kRowTiles>
-__device__ float AddPass(const QuantizedGemmArgs& args, int first, int tile, int row, int output,
-                         Shared<const float> dots, const SharedScales& scales, float sum) {
-  const int left = args.weight.blocks - first;
+__device__ float AddPass(const ActivationArgs& x, int blocks, int first, int tile, int row,
+                         int output, Shared<const float> dots, const SharedScales& scales,
+                         float sum) {
+  const int left = blocks - first;
   const int count = left < kGemvPass ? left : kGemvPass;
-  const int64_t x_at = (int64_t{tile} * args.weight.blocks + first) * kRowTile + row;
+  const int64_t x_at = (int64_t{tile} * blocks + first) * kRowTile + row;
   const Shared<const float> from = dots + tile * kTileDots + row * kDotStride + output;
 #pragma unroll 8
   for (int i = 0; i < count; ++i) {
     const float dot = from[i * kRowTiles * kTileDots];
     const float w_scale = scales.scale[i * kPanel + output];
-    const float x_scale = args.x.scales[x_at + i * kRowTile];
+    const float x_scale = x.scales[x_at + i * kRowTile];
     sum = fmaf(dot, w_scale * x_scale, sum);
     if constexpr (Format::kHasMin) {
       const float min = scales.min[i * kPanel + output];
-      const float x_sum = args.x.scaled_sums[x_at + i * kRowTile];
+      const float x_sum = x.scaled_sums[x_at + i * kRowTile];
       sum = fmaf(min, x_sum, sum);
     }
   }
@@ -132,22 +126,24 @@ __global__ void __launch_bounds__(kGemvWarps* kWarpSize, 3)
   const int tile = thread / (kRowTile * kPanel), part = thread / kWarpSize % 4;
   const int row = lane / 8 * 2 + part / 2, output = lane % 8 + part % 2 * 8;
 
+  const QuantizedOutput out = OutputOfBlock(args);
+  const int panel = static_cast<int>(blockIdx.x) - out.first_block, blocks = out.weight.blocks;
   float sum = 0;
   GemvLoads<Format> next;
-  LoadPass(args.weight, 0, next);
-  for (int first = 0; first < args.weight.blocks; first += kGemvPass) {
+  LoadPass(out.weight, panel, 0, next);
+  for (int first = 0; first < blocks; first += kGemvPass) {
     const GemvLoads<Format> loads = next;
-    if (first + kGemvPass < args.weight.blocks) LoadPass(args.weight, first + kGemvPass, next);
+    if (first + kGemvPass < blocks) LoadPass(out.weight, panel, first + kGemvPass, next);
     StoreScales(loads.scales, Format::kHasMin, scales);
-    StoreDots<Format, kRowTiles>(args, first, loads, dots);
+    StoreDots<Format, kRowTiles>(args.x, blocks, first, loads, dots);
     __syncthreads();
     if (tile < kRowTiles) {
-      sum = AddPass<Format, kRowTiles>(args, first, tile, row, output, dots, scales, sum);
+      sum = AddPass<Format, kRowTiles>(args.x, blocks, first, tile, row, output, dots, scales, sum);
     }
     __syncthreads();
   }
   if (tile >= kRowTiles) return;
-  StoreResult(args.result, tile * kRowTile + row, int64_t{blockIdx.x} * kPanel + output, sum);
+  StoreResult(out.result, tile * kRowTile + row, int64_t{panel} * kPanel + output, sum);
 }
 
 }  // namespace lynx::cuda

@@ -20,13 +20,6 @@ using cpu::Bits;
 using cpu::Matrix;
 using cpu::RandomRows;
 
-// Several outputs of one call and what they start from.
-struct Case {
-  std::vector<const Matrix*> matrices;
-  std::vector<float> bias;  // of the first output, or none
-  bool accumulate = false;
-};
-
 class GemmTest : public DeviceTest {
  protected:
   // A device weight whose memory the test owns.
@@ -176,6 +169,34 @@ TEST_F(GemmTest, OutputsOfOneCallShareTheirInput) {
       }
       for (int i = 0; i < 17; ++i) ASSERT_EQ(got_b[r * 17 + i], eb[r * 17 + i] + bias[i]);
       for (int i = 0; i < 33; ++i) ASSERT_EQ(got_c[r * 33 + i], 2.0f + ec[r * 33 + i]);
+    }
+  }
+}
+
+// One launch takes several outputs of a type, but not all of these.
+TEST_F(GemmTest, ManyOutputsOfOneType) {
+  constexpr int64_t kInputs = 160;
+  for (WeightType type : kQuantized) {
+    std::vector<Matrix> matrices;
+    for (int64_t n : {70, 17, 129, 1, 16, 33}) {
+      matrices.emplace_back(type, n, kInputs, static_cast<uint32_t>(n));
+    }
+    for (int rows : {3, 12, 20}) {
+      const std::vector<float> x = RandomRows(rows, kInputs, 14);
+      std::vector<std::unique_ptr<Packed>> packed;
+      std::vector<DeviceArray<float>> ys;
+      std::vector<GemmOutput> outputs;
+      for (const Matrix& w : matrices) {
+        const int64_t n = w.view().n;
+        packed.push_back(Pack(w.view()));
+        ys.emplace_back(static_cast<size_t>(rows * n));
+        outputs.push_back({.weight = &packed.back()->weight, .y = ys.back().data(), .ldy = n});
+      }
+      Run(x.data(), rows, kInputs, outputs);
+      for (size_t i = 0; i < matrices.size(); ++i) {
+        ASSERT_EQ(Bits(ys[i].Download()), Bits(OnCpu(matrices[i], x.data(), rows)))
+            << "type " << int(type) << ", output " << i << ", " << rows << " rows";
+      }
     }
   }
 }

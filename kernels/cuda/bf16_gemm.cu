@@ -20,13 +20,10 @@ void Check(cublasStatus_t status, const char* what) {
 // A column-major matrix in a batch.
 class Layout {
  public:
-  Layout(cudaDataType_t type, int64_t rows, int64_t columns, int32_t batch, int64_t stride) {
+  Layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
     Check(cublasLtMatrixLayoutCreate(&layout_, type, static_cast<uint64_t>(rows),
                                      static_cast<uint64_t>(columns), rows),
           "cublasLtMatrixLayoutCreate");
-    Check(cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
-                                           sizeof(batch)),
-          "batch count");
     Check(cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
                                            &stride, sizeof(stride)),
           "batch stride");
@@ -34,6 +31,12 @@ class Layout {
   ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
   Layout(const Layout&) = delete;
   Layout& operator=(const Layout&) = delete;
+
+  void SetBatch(int32_t count) {
+    Check(cublasLtMatrixLayoutSetAttribute(layout_, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                           sizeof(count)),
+          "batch count");
+  }
   cublasLtMatrixLayout_t get() const { return layout_; }
 
  private:
@@ -59,12 +62,19 @@ bool KeepsSumsWhole(const cublasLtMatmulHeuristicResult_t& result) {
 }  // namespace
 
 // In cuBLASLt's column-major words: out [n, 64] = wᵀ · x, w [k, n], x [k, 64]. n and k are padded.
-struct Bf16Gemm::Layouts {
-  Layouts(int64_t n, int64_t k, int tiles)
-      : w(CUDA_R_16BF, k, n, tiles, 0),
-        x(CUDA_R_16BF, k, kBf16TileRows, tiles, k * kBf16TileRows),
-        out(CUDA_R_32F, n, kBf16TileRows, tiles, n * kBf16TileRows) {}
+struct Bf16Gemm::Shape {
+  Shape(int64_t n, int64_t k)
+      : w(CUDA_R_16BF, k, n, 0),
+        x(CUDA_R_16BF, k, kBf16TileRows, k * kBf16TileRows),
+        out(CUDA_R_32F, n, kBf16TileRows, n * kBf16TileRows) {
+    SetTiles(1);
+  }
+  void SetTiles(int32_t count) {
+    for (Layout* layout : {&w, &x, &out}) layout->SetBatch(count);
+  }
+
   Layout w, x, out;
+  cublasLtMatmulAlgo_t algorithm = {};
 };
 
 Bf16Gemm::Bf16Gemm() {
@@ -85,7 +95,9 @@ Bf16Gemm::~Bf16Gemm() {
 void Bf16Gemm::Plan(int64_t n, int64_t k) {
   n = PaddedOutputs(n);
   k = PaddedInputs(k);
-  if (algorithms_.contains({n, k})) return;
+  std::unique_ptr<Shape>& shape = shapes_[{n, k}];
+  if (shape != nullptr) return;
+  shape = std::make_unique<Shape>(n, k);
   cublasLtMatmulPreference_t preference;
   Check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   const size_t workspace = 0;
@@ -99,27 +111,24 @@ void Bf16Gemm::Plan(int64_t n, int64_t k) {
   constexpr int kMaxResults = 16;
   cublasLtMatmulHeuristicResult_t results[kMaxResults] = {};
   int count = 0;
-  const Layouts layouts(n, k, 1);
-  Check(cublasLtMatmulAlgoGetHeuristic(handle_, product_, layouts.w.get(), layouts.x.get(),
-                                       layouts.out.get(), layouts.out.get(), preference,
-                                       kMaxResults, results, &count),
+  Check(cublasLtMatmulAlgoGetHeuristic(handle_, product_, shape->w.get(), shape->x.get(),
+                                       shape->out.get(), shape->out.get(), preference, kMaxResults,
+                                       results, &count),
         "cublasLtMatmulAlgoGetHeuristic");
   cublasLtMatmulPreferenceDestroy(preference);
   int chosen = 0;
   while (chosen < count && !KeepsSumsWhole(results[chosen])) ++chosen;
   AbortUnless(chosen < count, "no algorithm without split-K", CUBLAS_STATUS_NOT_SUPPORTED);
-  algorithms_[{n, k}] = results[chosen].algo;
+  shape->algorithm = results[chosen].algo;
 }
 
 void Bf16Gemm::Run(cudaStream_t stream, const Bf16* x, int tiles, const Bf16* w, int64_t n,
-                   int64_t k, float* out) const {
-  n = PaddedOutputs(n);
-  k = PaddedInputs(k);
-  const Layouts layouts(n, k, tiles);
+                   int64_t k, float* out) {
+  Shape& shape = *shapes_.at({PaddedOutputs(n), PaddedInputs(k)});
+  shape.SetTiles(tiles);
   const float one = 1, zero = 0;
-  Check(cublasLtMatmul(handle_, product_, &one, w, layouts.w.get(), x, layouts.x.get(), &zero, out,
-                       layouts.out.get(), out, layouts.out.get(), &algorithms_.at({n, k}), nullptr,
-                       0, stream),
+  Check(cublasLtMatmul(handle_, product_, &one, w, shape.w.get(), x, shape.x.get(), &zero, out,
+                       shape.out.get(), out, shape.out.get(), &shape.algorithm, nullptr, 0, stream),
         "cublasLtMatmul");
 }
 

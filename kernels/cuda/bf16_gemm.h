@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "lynx/types.h"
@@ -20,6 +21,7 @@ namespace lynx::cuda {
 
 inline constexpr int kBf16TileRows = 64;
 
+// One thread at a time. Allocates in Plan only.
 class Bf16Gemm {
  public:
   Bf16Gemm();
@@ -33,14 +35,14 @@ class Bf16Gemm {
   // out = x · wᵀ for a planned shape. Device pointers, 256-byte aligned; n and k stand for the
   // padded ones (weight.h): x [tiles · 64, k], w [n, k], out [tiles · 64, n].
   void Run(cudaStream_t stream, const Bf16* x, int tiles, const Bf16* w, int64_t n, int64_t k,
-           float* out) const;
+           float* out);
 
  private:
-  struct Layouts;
+  struct Shape;
 
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
-  std::map<std::pair<int64_t, int64_t>, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Shape>> shapes_;  // of (n, k)
 };
 
 }  // namespace lynx::cuda

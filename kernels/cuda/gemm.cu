@@ -47,7 +47,7 @@ void RoundRows(cudaStream_t stream, const float* x, int rows, int64_t k, Bf16* o
 }
 
 // One output, its sums in `sums`.
-void Bf16Output(cudaStream_t stream, const Bf16Gemm& bf16, const Bf16* x, int rows,
+void Bf16Output(cudaStream_t stream, Bf16Gemm& bf16, const Bf16* x, int rows,
                 const GemmOutput& output, float* sums) {
   const auto& weight = static_cast<const DeviceWeight&>(*output.weight);
   const int64_t n = PaddedOutputs(weight.n()), k = PaddedInputs(weight.k());
@@ -90,7 +90,7 @@ size_t GemmScratchBytes(const GemmLimits& limits) {
   return int8 + RoundedBytes(limits.max_rows, limits.max_k) + sums;
 }
 
-void Gemm(cudaStream_t stream, const Bf16Gemm& bf16, const float* x, int rows, int64_t k,
+void Gemm(cudaStream_t stream, Bf16Gemm& bf16, const float* x, int rows, int64_t k,
           std::span<const GemmOutput> outputs, std::byte* scratch) {
   if (rows == 0) return;
   const bool any_bf16 = std::any_of(outputs.begin(), outputs.end(), IsBf16);

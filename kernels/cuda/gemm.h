@@ -25,7 +25,7 @@ size_t GemmScratchBytes(const GemmLimits& limits);
 // For each output y[r, :] = x[r, :] · weightᵀ + bias. Device pointers: x [rows, k] 16-byte aligned,
 // scratch 256-byte aligned with GemmScratchBytes. Weights are DeviceWeights; the BF16 ones'
 // padded shapes were planned.
-void Gemm(cudaStream_t stream, const Bf16Gemm& bf16, const float* x, int rows, int64_t k,
+void Gemm(cudaStream_t stream, Bf16Gemm& bf16, const float* x, int rows, int64_t k,
           std::span<const GemmOutput> outputs, std::byte* scratch);
 
 }  // namespace lynx::cuda

@@ -169,8 +169,28 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(16, 256));
   bench_codec->add_option("--repeats", codec_options.repeats, "Runs of each case")
       ->check(CLI::Range(1, 1000));
+  BenchAccuracyOptions accuracy_options;
+  CLI::App* bench_accuracy =
+      bench->add_subcommand("accuracy", "What KV codecs do to a model's answers");
+  bench_accuracy->add_option("--model", accuracy_options.config.model, "Model")->required();
+  bench_accuracy->add_option("--threads", accuracy_options.threads, "0: all cores")
+      ->check(CLI::Range(0, 1024));
+  bench_accuracy->add_option("--codecs", accuracy_options.codecs, "Which (default: all)")
+      ->delimiter(',');
+  bench_accuracy
+      ->add_option("--planes", accuracy_options.planes,
+                   "Prefixes of the planes codec: k4v2 (2, 3, 4 or 8 bits each), exact")
+      ->delimiter(',');
+  bench_accuracy->add_option("--prompt-tokens", accuracy_options.prompt_tokens, "Prompt lengths")
+      ->delimiter(',');
+  bench_accuracy->add_option("--prompts", accuracy_options.prompts, "Prompts of each length")
+      ->check(CLI::Range(1, 100000));
+  bench_accuracy->add_option("--corpus", accuracy_options.corpus, "Directory of text files")
+      ->capture_default_str();
+  bench_accuracy->add_flag("--per-layer", accuracy_options.per_layer, "Error of every layer too");
   for (auto [command, config] : {std::pair(bench_engine, &engine_options.config),
-                                 std::pair(bench_codec, &codec_options.config)}) {
+                                 std::pair(bench_codec, &codec_options.config),
+                                 std::pair(bench_accuracy, &accuracy_options.config)}) {
     command->add_option("--cpu-target", config->cpu_target, "auto, scalar, avx2, avx512 …")
         ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni"}));
     command->add_option("--compute", config->compute, "fast or f32")
@@ -213,6 +233,9 @@ int Main(int argc, char** argv) {
   if (chat->parsed()) return Finish("chat", RunChat(chat_options));
   if (inspect->parsed()) return Finish("inspect", RunInspect(inspect_path, list_tensors, quick));
   if (bench_engine->parsed()) return Finish("bench engine", RunBenchEngine(engine_options));
+  if (bench_accuracy->parsed()) {
+    return Finish("bench accuracy", RunBenchAccuracy(accuracy_options));
+  }
   return Finish("bench codec", RunBenchCodec(codec_options));
 }
 

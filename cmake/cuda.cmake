@@ -23,6 +23,13 @@ if(LYNX_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   find_package(CUDAToolkit REQUIRED)
+  # Tensor parallelism. Only the header: the library is loaded when it is wanted.
+  find_path(LYNX_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(LYNX_NCCL_INCLUDE)
+    set(lynx_nccl nccl_collective)
+  else()
+    set(lynx_nccl nccl_missing)
+  endif()
 endif()
 
 function(lynx_cuda_module name)

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "lynx/backend.h"
+#include "lynx/collective.h"
 
 extern "C" {
 
@@ -18,4 +19,13 @@ LynxCreateCudaBackend lynx_create_cuda_backend;
 // Without starting anything on the device: false when it cannot be used.
 using LynxCheckCudaDevice = bool(int device, char* error, size_t error_bytes);
 LynxCheckCudaDevice lynx_check_cuda_device;
+
+// The group of num_ranks back-ends of this library on different devices, for sums of up to
+// max_count numbers; also lets every device read and write the others' memory. Fills
+// collectives[num_ranks], which the caller deletes before the back-ends. False when NCCL or the
+// way between two devices is missing.
+using LynxCreateCudaCollectives = bool(lynx::Backend* const* backends, int num_ranks,
+                                       int64_t max_count, lynx::Collective** collectives,
+                                       char* error, size_t error_bytes);
+LynxCreateCudaCollectives lynx_create_cuda_collectives;
 }

@@ -7,14 +7,10 @@
 #include <filesystem>
 
 #include "app/cuda_library.h"
+#include "kernels/cpu/thread_collective.h"
+#include "model/tensor_parallel.h"
 
 namespace lynx {
-namespace {
-
-constexpr int kCudaDevice = 0;  // of those that CUDA_VISIBLE_DEVICES shows
-
-}  // namespace
-
 int NumThreads(int configured) {
   if (configured > 0) return configured;
   cpu_set_t set;
@@ -28,12 +24,17 @@ absl::Status CheckDevice(const ClusterConfig& config) {
   if (config.compute == "f32") {
     return absl::InvalidArgumentError("compute: f32: device cuda computes fast only");
   }
-  return CheckCudaDevice(kCudaDevice);
+  // Of those that CUDA_VISIBLE_DEVICES shows.
+  const int num_gpus =
+      std::max(config.context.tensor_parallel_size, config.generation.tensor_parallel_size);
+  for (int gpu = 0; gpu < num_gpus; ++gpu) LYNX_RETURN_IF_ERROR(CheckCudaDevice(gpu));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads,
+                                                     int device) {
   LYNX_RETURN_IF_ERROR(CheckDevice(config));
-  if (config.device == "cuda") return MakeCudaBackend(kCudaDevice, NumThreads(threads));
+  if (config.device == "cuda") return MakeCudaBackend(device, NumThreads(threads));
   using cpu::Target;
   const Target target = config.cpu_target == "scalar"       ? Target::kScalar
                         : config.cpu_target == "avx2"       ? Target::kAvx2
@@ -51,9 +52,37 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config
   return backend;
 }
 
-int64_t DefaultKvMemory(const Backend& backend, double memory_fraction, const KvLayout& layout,
+absl::StatusOr<Backends> MakeBackends(const ClusterConfig& config, const RoleConfig& role) {
+  const int num_ranks = role.tensor_parallel_size;
+  const int threads = std::max(1, NumThreads(role.threads) / num_ranks);
+  Backends backends(num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    LYNX_ASSIGN_OR_RETURN(backends[rank], MakeBackend(config, threads, rank));
+  }
+  return backends;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(
+    const std::string& path, const Backends& backends, int max_rows,
+    const std::function<void(const LoadProgress&)>& progress) {
+  if (backends.size() == 1) return Model::Load(path, *backends[0], max_rows, progress);
+  std::vector<Backend*> ranks;
+  for (const auto& backend : backends) ranks.push_back(backend.get());
+  const auto make_collectives = [&](int64_t max_count) -> absl::StatusOr<Collectives> {
+    if (!ranks[0]->is_host()) return MakeCudaCollectives(ranks, max_count);
+    return cpu::MakeThreadCollectives(static_cast<int>(ranks.size()));
+  };
+  return LoadTensorParallel(path, ranks, make_collectives, max_rows, progress);
+}
+
+int64_t DefaultKvMemory(const Backends& backends, double memory_fraction, const KvLayout& layout,
                         int max_model_len) {
-  if (!backend.is_host()) return static_cast<int64_t>(backend.free_bytes() * memory_fraction);
+  const Backend& backend = *backends[0];
+  if (!backend.is_host()) {
+    int64_t free = backend.free_bytes();
+    for (const auto& other : backends) free = std::min(free, other->free_bytes());
+    return static_cast<int64_t>(free * memory_fraction) * static_cast<int64_t>(backends.size());
+  }
   const int64_t per_sequence = (max_model_len + kBlockSize - 1) / kBlockSize + 1;
   return std::min(4 * per_sequence * static_cast<int64_t>(layout.block_bytes()),
                   backend.free_bytes() / 2);

@@ -2,27 +2,41 @@
 // The configuration's words -> the objects they name.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/cluster_config.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "lynx/model_config.h"
 #include "lynx/status.h"
+#include "model/model.h"
 
 namespace lynx {
 
 // kFailedPrecondition when this machine or build lacks what is asked for, or cuda is to compute in
 // float32. CheckDevice says so before anything is started.
 absl::Status CheckDevice(const ClusterConfig& config);
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads);
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads,
+                                                     int device = 0);
+
+// One for each rank of the role: GPU r for rank r, or an equal part of the threads.
+using Backends = std::vector<std::unique_ptr<Backend>>;
+absl::StatusOr<Backends> MakeBackends(const ClusterConfig& config, const RoleConfig& role);
+
+// The model on one back-end, or divided among several. kFailedPrecondition when the back-ends
+// cannot work together.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(
+    const std::string& path, const Backends& backends, int max_rows,
+    const std::function<void(const LoadProgress&)>& progress);
 
 int NumThreads(int configured);  // 0: the cores this process may use
 
 // Bytes of a KV pool that the configuration leaves open. On the CPU: four sequences of
-// max_model_len, but at most half of the memory that is available. On a GPU: memory_fraction of
-// what is free now.
-int64_t DefaultKvMemory(const Backend& backend, double memory_fraction, const KvLayout& layout,
+// max_model_len, but at most half of the memory that is available. On GPUs: memory_fraction of
+// what is free now (all of them get as much as the fullest has).
+int64_t DefaultKvMemory(const Backends& backends, double memory_fraction, const KvLayout& layout,
                         int max_model_len);
 
 // Blocks that kv_memory bytes hold. kInvalidArgument when they are fewer than two.

@@ -47,4 +47,19 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device, int num_thr
   return backend;
 }
 
+absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeCudaCollectives(
+    std::span<Backend* const> backends, int64_t max_count) {
+  LYNX_ASSIGN_OR_RETURN(auto* create,
+                        Find<LynxCreateCudaCollectives>("lynx_create_cuda_collectives"));
+  const int num_ranks = static_cast<int>(backends.size());
+  std::vector<Collective*> made(num_ranks);
+  char error[256] = {};
+  if (!create(backends.data(), num_ranks, max_count, made.data(), error, sizeof(error))) {
+    return Missing(absl::StrCat("tensor_parallel_size ", num_ranks, ": ", error));
+  }
+  std::vector<std::unique_ptr<Collective>> collectives;
+  for (Collective* collective : made) collectives.emplace_back(collective);
+  return collectives;
+}
+
 }  // namespace lynx

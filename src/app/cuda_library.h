@@ -3,8 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "lynx/backend.h"
+#include "lynx/collective.h"
 #include "lynx/status.h"
 
 namespace lynx {
@@ -13,5 +16,8 @@ namespace lynx {
 // nvcc; what the library itself needs; the driver; a GPU.
 absl::Status CheckCudaDevice(int device);
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device, int num_threads);
+// For CUDA back-ends that share a model; each may then reach the others' memory.
+absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeCudaCollectives(
+    std::span<Backend* const> backends, int64_t max_count);
 
 }  // namespace lynx

@@ -108,10 +108,8 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   return engine;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, Backend& backend,
-                                                 int max_rows, InfoBoard& board) {
-  int reported = -1;
-  return Model::Load(path, backend, max_rows, [&](const LoadProgress& progress) {
+std::function<void(const LoadProgress&)> ReportTo(InfoBoard& board) {
+  return [&board, reported = -1](const LoadProgress& progress) mutable {
     const int percent = progress.bytes_total == 0
                             ? 100
                             : static_cast<int>(100 * progress.bytes_done / progress.bytes_total);
@@ -119,12 +117,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, Backen
     reported = percent;
     board.Loading(absl::StrCat("loading weights ", percent, " %"));
     spdlog::info("loading weights: {} % of {:.0f} MB", percent, progress.bytes_total / 1e6);
-  });
+  };
 }
 
 // The parts of a daemon in the order of their construction; destroyed in reverse.
 struct Daemon {
-  std::unique_ptr<Backend> backend;
+  Backends backends;  // by rank
   std::unique_ptr<Model> model;
   std::unique_ptr<Codec> codec;
   std::unique_ptr<Transport> transport;
@@ -166,11 +164,12 @@ absl::Status AddHandoff(const DaemonOptions& options, const SendPlan& plan, v1::
 absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoard& board,
                    v1::DaemonInfo* info, Daemon* daemon) {
   const ClusterConfig& config = options.config;
-  LYNX_ASSIGN_OR_RETURN(daemon->backend, MakeBackend(config, role.threads));
-  spdlog::info("back-end {} ({}), {} threads, compute {}", daemon->backend->name(),
-               daemon->backend->target(), daemon->backend->num_threads(), config.compute);
-  LYNX_ASSIGN_OR_RETURN(
-      daemon->model, LoadModel(config.model, *daemon->backend, role.max_num_batched_tokens, board));
+  LYNX_ASSIGN_OR_RETURN(daemon->backends, MakeBackends(config, role));
+  const Backend& backend = *daemon->backends[0];
+  spdlog::info("back-end {} ({}), {} x {} threads, compute {}", backend.name(), backend.target(),
+               daemon->backends.size(), backend.num_threads(), config.compute);
+  LYNX_ASSIGN_OR_RETURN(daemon->model, LoadModel(config.model, daemon->backends,
+                                                 role.max_num_batched_tokens, ReportTo(board)));
   const ModelConfig& model = daemon->model->config();
   const KvLayout layout = daemon->model->kv_layout();
   const int max_model_len = config.max_model_len == 0
@@ -179,18 +178,18 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   const int64_t kv_memory =
       role.kv_memory != 0
           ? role.kv_memory
-          : DefaultKvMemory(*daemon->backend, role.gpu_memory_fraction, layout, max_model_len);
+          : DefaultKvMemory(daemon->backends, role.gpu_memory_fraction, layout, max_model_len);
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
   spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
                num_blocks * layout.block_bytes() / 1e6);
-  LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, *daemon->backend));
+  LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, backend));
   const SendPlan plan =
       DefaultSendPlan(*daemon->codec, model.num_layers, config.kv.target == "exact");
 
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(1);
   info->set_model_hash(daemon->model->hash());
-  info->set_backend(daemon->backend->name());
+  info->set_backend(backend.name());
   info->set_compute(config.compute);
   info->set_kv_dtype(layout.dtype == KvDtype::kBf16 ? "bf16" : "f32");
   info->set_num_layers(layout.num_layers);

@@ -88,6 +88,9 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
                      [](Config& c, const std::string& v) { c.compute = v; });
     Add<std::string>(command, "--cpu-target", "auto, scalar, avx2, avx512 or avx512vnni",
                      [](Config& c, const std::string& v) { c.cpu_target = v; });
+    Add<int>(command, "--tensor-parallel-size",
+             "Ranks that share the model of each engine: GPUs, or parts of its threads (also -tp)",
+             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::tensor_parallel_size, v); });
     Add<int>(command, "--threads", "Compute threads of each engine (0: share the cores)",
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::threads, v); });
     Add<int>(command, "--max-num-seqs", "Most sequences in one step",

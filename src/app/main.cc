@@ -19,11 +19,13 @@
 namespace lynx {
 namespace {
 
-// --max_num_seqs is --max-num-seqs.
+// --max_num_seqs is --max-num-seqs; -tp, vLLM's word, is more than the one letter of a short
+// option.
 std::vector<std::string> NormalizeArguments(int argc, char** argv) {
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) {
     std::string argument = argv[i];
+    if (argument == "-tp") argument = "--tensor-parallel-size";
     if (argument.rfind("--", 0) == 0) {
       const size_t end = std::min(argument.find('='), argument.size());
       std::replace(argument.begin() + 2, argument.begin() + end, '_', '-');

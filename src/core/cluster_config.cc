@@ -141,6 +141,7 @@ Key Refused(std::string name, std::string why) {
 
 std::vector<Key> RoleKeys(RoleConfig* role) {
   return {
+      Value<int>("tensor_parallel_size", &role->tensor_parallel_size, 1, 64),
       Value<int>("threads", &role->threads, 0, 1024),
       Value<int>("max_num_seqs", &role->max_num_seqs, 1, 4096),
       Value<int>("max_num_batched_tokens", &role->max_num_batched_tokens, 16, 65536),

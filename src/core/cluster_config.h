@@ -17,6 +17,7 @@ namespace lynx {
 struct RoleConfig {
   int num_instances = 1;
   std::vector<std::string> urls;  // host:port of each instance's gRPC service
+  int tensor_parallel_size = 1;   // ranks that share the model: threads, or GPUs
   int threads = 0;                // 0: the machine's cores
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;

@@ -19,8 +19,8 @@ using Shards = std::vector<std::unique_ptr<Transformer>>;
 
 class TensorParallelModel final : public Model {
  public:
-  TensorParallelModel(std::shared_ptr<const ModelFiles> files,
-                      std::vector<std::unique_ptr<Collective>> collectives, Shards shards);
+  TensorParallelModel(std::shared_ptr<const ModelFiles> files, Collectives collectives,
+                      Shards shards);
   ~TensorParallelModel() override;
 
   Backend& backend() const override { return shards_[0]->backend(); }
@@ -44,7 +44,7 @@ class TensorParallelModel final : public Model {
   void RunRank(int rank);
 
   const std::shared_ptr<const ModelFiles> files_;
-  const std::vector<std::unique_ptr<Collective>> collectives_;
+  const Collectives collectives_;
   const Shards shards_;
 
   std::mutex mutex_;
@@ -57,8 +57,7 @@ class TensorParallelModel final : public Model {
 };
 
 TensorParallelModel::TensorParallelModel(std::shared_ptr<const ModelFiles> files,
-                                         std::vector<std::unique_ptr<Collective>> collectives,
-                                         Shards shards)
+                                         Collectives collectives, Shards shards)
     : files_(std::move(files)), collectives_(std::move(collectives)), shards_(std::move(shards)) {
   // Signals belong to the program's own threads.
   sigset_t all, saved;
@@ -135,12 +134,14 @@ void TensorParallelModel::RunRank(int rank) {
 
 absl::StatusOr<std::unique_ptr<Model>> LoadTensorParallel(
     const std::string& path, std::span<Backend* const> backends,
-    std::vector<std::unique_ptr<Collective>> collectives, int max_rows,
-    std::function<void(const LoadProgress&)> progress) {
+    const std::function<absl::StatusOr<Collectives>(int64_t max_count)>& make_collectives,
+    int max_rows, std::function<void(const LoadProgress&)> progress) {
   const int size = static_cast<int>(backends.size());
-  LYNX_CHECK(size > 0 && collectives.size() == backends.size());
+  LYNX_CHECK(size > 0 && max_rows > 0);
   LYNX_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFiles> files, ModelFiles::Open(path));
   LYNX_RETURN_IF_ERROR(CheckShards(*files, size));
+  LYNX_ASSIGN_OR_RETURN(Collectives collectives,
+                        make_collectives(int64_t{max_rows} * files->config().hidden_size));
 
   Shards shards(size);
   std::vector<absl::Status> statuses(size);

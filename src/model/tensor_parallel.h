@@ -16,9 +16,11 @@
 
 namespace lynx {
 
-// Rank r's part on backends[r], driven by a thread of its own (rank 0's by the caller of Forward);
-// collectives[r] is its member of a group of as many ranks. The back-ends outlive the model and
-// compute in the same way.
+using Collectives = std::vector<std::unique_ptr<Collective>>;  // by rank
+
+// Rank r's part on backends[r], driven by a thread of its own (rank 0's by the caller of Forward).
+// make_collectives makes the group of as many ranks, for sums of up to max_count numbers. The
+// back-ends outlive the model and compute in the same way.
 //
 // The model's hash, config and KV layout are those of the undivided model, so daemons with
 // different degrees agree. Its logits are bit for bit the same in every run with the same degree,
@@ -27,7 +29,7 @@ namespace lynx {
 // kInvalidArgument, naming the sizes, when the model cannot be divided so; else as Model::Load.
 absl::StatusOr<std::unique_ptr<Model>> LoadTensorParallel(
     const std::string& path, std::span<Backend* const> backends,
-    std::vector<std::unique_ptr<Collective>> collectives, int max_rows,
-    std::function<void(const LoadProgress&)> progress = nullptr);
+    const std::function<absl::StatusOr<Collectives>(int64_t max_count)>& make_collectives,
+    int max_rows, std::function<void(const LoadProgress&)> progress = nullptr);
 
 }  // namespace lynx

@@ -29,8 +29,9 @@ struct CpuRanks {
       if (backends.back() == nullptr) return absl::UnavailableError("no such target here");
     }
     LYNX_ASSIGN_OR_RETURN(
-        ranks.model,
-        LoadTensorParallel(path, backends, cpu::MakeThreadCollectives(num_ranks), max_rows));
+        ranks.model, LoadTensorParallel(
+                         path, backends,
+                         [=](int64_t) { return cpu::MakeThreadCollectives(num_ranks); }, max_rows));
     return ranks;
   }
 };

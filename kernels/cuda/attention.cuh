@@ -110,10 +110,11 @@ struct AttentionTask {
     unit = args.units[blockIdx.x];
     group = args.groups[unit.group];
     heads_per_kv_head = args.num_heads / args.num_kv_heads;
-    num_pairs = min(tile_pairs, group.num_rows * heads_per_kv_head - unit.pair_begin);
-    block_begin = max(FirstVisible(position(0), args.sliding_window) / kBlockSize,
-                      unit.segment_begin * kSegmentBlocks);
-    block_end = min(position(num_pairs - 1) / kBlockSize + 1, unit.segment_end * kSegmentBlocks);
+    num_pairs = std::min(tile_pairs, group.num_rows * heads_per_kv_head - unit.pair_begin);
+    block_begin = std::max(FirstVisible(position(0), args.sliding_window) / kBlockSize,
+                           unit.segment_begin * kSegmentBlocks);
+    block_end =
+        std::min(position(num_pairs - 1) / kBlockSize + 1, unit.segment_end * kSegmentBlocks);
   }
 
   // -1, which sees nothing, for a pair that does not exist.
@@ -263,8 +264,8 @@ struct SlotRange {
 };
 __device__ inline SlotRange VisibleSlots(int position, int sliding_window, int block) {
   const int first = block * kBlockSize;
-  return {max(FirstVisible(position, sliding_window) - first, 0),
-          min(position + 1 - first, kBlockSize)};
+  return {std::max(FirstVisible(position, sliding_window) - first, 0),
+          std::min(position + 1 - first, int{kBlockSize})};
 }
 
 // Scales x, hides what a pair does not see, and shares the row maxima with the other parts.

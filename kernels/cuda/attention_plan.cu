@@ -49,14 +49,14 @@ size_t AttentionScratchBytes(const AttentionLimits& limits) {
 }
 
 void AttentionPlan::Make(std::span<const RowGroup> groups, int num_heads, int num_kv_heads,
-                         int sliding_window, AttentionSplit split) {
+                         int sliding_window, AttentionPlanOptions options) {
   groups_.clear();
   block_tables_.clear();
   narrow_.clear();
   wide_.clear();
   merges_.clear();
   num_slots_ = 0;
-  int rows_left = split == AttentionSplit::kNever ? 0 : kMaxSplitRows;
+  int rows_left = options.split ? kMaxSplitRows : 0;
   for (const RowGroup& group : groups) {
     if (group.num_rows == 0) continue;
     groups_.push_back({.row_begin = group.row_begin,
@@ -65,18 +65,19 @@ void AttentionPlan::Make(std::span<const RowGroup> groups, int num_heads, int nu
                        .table_begin = static_cast<int32_t>(block_tables_.size())});
     const int num_blocks = DivideUp(group.position + group.num_rows, kBlockSize);
     block_tables_.insert(block_tables_.end(), group.block_table, group.block_table + num_blocks);
-    const bool splits = group.num_rows <= rows_left;
-    if (splits) rows_left -= group.num_rows;
+    const bool split = group.num_rows <= rows_left;
+    if (split) rows_left -= group.num_rows;
     PlanGroup(static_cast<int>(groups_.size()) - 1, num_heads / num_kv_heads, sliding_window,
-              splits);
+              {.wide = options.wide, .split = split});
   }
 }
 
 // Tiles come last first: where no row is cut off they have the longest context.
-void AttentionPlan::PlanGroup(int index, int heads_per_kv_head, int sliding_window, bool split) {
+void AttentionPlan::PlanGroup(int index, int heads_per_kv_head, int sliding_window,
+                              AttentionPlanOptions options) {
   const AttentionGroup& group = groups_[index];
   const int num_pairs = group.num_rows * heads_per_kv_head;
-  const bool is_wide = num_pairs > 2 * kNarrowPairs;
+  const bool is_wide = options.wide && num_pairs > 2 * kNarrowPairs;
   const int tile_pairs = is_wide ? kWidePairs : kNarrowPairs;
   for (int tile = DivideUp(num_pairs, tile_pairs) - 1; tile >= 0; --tile) {
     const int pair_begin = tile * tile_pairs;
@@ -90,7 +91,7 @@ void AttentionPlan::PlanGroup(int index, int heads_per_kv_head, int sliding_wind
                           .partial = -1};
     std::vector<AttentionUnit>& units = is_wide ? wide_ : narrow_;
     const int num_segments = unit.segment_end - unit.segment_begin;
-    if (!split || num_segments == 1) {
+    if (!options.split || num_segments == 1) {
       units.push_back(unit);
       continue;
     }

@@ -78,14 +78,17 @@ struct AttentionLimits {
 size_t AttentionWorkBytes(const AttentionLimits& limits);
 size_t AttentionScratchBytes(const AttentionLimits& limits);
 
-enum class AttentionSplit : uint8_t { kFewRows, kNever };  // kNever: for tests
+struct AttentionPlanOptions {
+  bool wide = true;   // false: narrow tiles only, as PlaneAttention wants them
+  bool split = true;  // false: no unit is split (for tests)
+};
 
 class AttentionPlan {
  public:
   // Plans a step; valid for every layer. The groups' block tables are copied. sliding_window: the
   // largest of any layer, 0 if some layer has none.
   void Make(std::span<const RowGroup> groups, int num_heads, int num_kv_heads, int sliding_window,
-            AttentionSplit split = AttentionSplit::kFewRows);
+            AttentionPlanOptions options = {});
 
   size_t bytes() const;
   // Writes bytes() bytes to host; the result points to where the caller copies them. Both 64-byte
@@ -99,7 +102,8 @@ class AttentionPlan {
   int64_t num_slots() const { return num_slots_; }  // per KV head
 
  private:
-  void PlanGroup(int index, int heads_per_kv_head, int sliding_window, bool split);
+  void PlanGroup(int index, int heads_per_kv_head, int sliding_window,
+                 AttentionPlanOptions options);
 
   std::vector<AttentionGroup> groups_;
   std::vector<BlockId> block_tables_;

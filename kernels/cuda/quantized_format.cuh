@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantized weights as the tensor core takes them (quantized_weight.h has the layout), and the one
+// Quantized weights as the tensor core takes them (weight.h has the layout), and the one
 // arithmetic of all schedules: for each block of 32 inputs an exact integer dot, then
 //   sum = fma(dot, d_w · d_x, sum), and for Q4_1 sum = fma(m_w, d_x · Σ x, sum).
 #pragma once
@@ -89,29 +89,45 @@ struct FormatQ4_0 {
   }
 };
 
-// The scales (and minima) of outputs g and g + 8 for one block.
+// The scales (and minima) of outputs g and g + 8 for one block: as they lie in memory, and as
+// numbers. What is loaded early is turned into numbers late, lest the load be waited for.
+struct ScaleWords {
+  uint32_t scale = 0;
+  uint32_t min = 0;
+};
 struct LaneScales {
-  float scale[2] = {0, 0};
-  float min[2] = {0, 0};
+  float scale[2];
+  float min[2];
 };
 
 template <typename Format>
-__device__ LaneScales LoadScales(const QuantizedMatrix& w, int panel, int block, int g) {
+__device__ ScaleWords LoadScales(const QuantizedMatrix& w, int panel, int block, int g) {
   constexpr int kChunkBlocks = Format::kChunkBlocks;
   const int padded = (w.blocks + kChunkBlocks - 1) / kChunkBlocks * kChunkBlocks;
   const int64_t at = (int64_t{panel} * padded + block) * 8 + g;
-  LaneScales out;
-  uint2 words = {};
   if constexpr (Format::kHasMin) {
-    words = Cast<const uint2>(w.scales)[at];
-    out.min[0] = HalfToFloat(static_cast<uint16_t>(words.y & 0xffffu));
-    out.min[1] = HalfToFloat(static_cast<uint16_t>(words.y >> 16));
+    const uint2 words = Cast<const uint2>(w.scales)[at];
+    return {.scale = words.x, .min = words.y};
   } else {
-    words.x = w.scales[at];
+    const uint32_t word = w.scales[at];
+    return {.scale = word};
   }
-  out.scale[0] = HalfToFloat(static_cast<uint16_t>(words.x & 0xffffu));
-  out.scale[1] = HalfToFloat(static_cast<uint16_t>(words.x >> 16));
-  return out;
+}
+
+__device__ inline float FloatOfHalf(uint32_t word, int index) {
+  const auto bits = static_cast<uint16_t>(word >> (16 * index));
+#ifdef LYNX_SIMT
+  return HalfToFloat(bits);
+#else
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+#endif
+}
+
+__device__ inline LaneScales ToScales(const ScaleWords& words) {
+  return {.scale = {FloatOfHalf(words.scale, 0), FloatOfHalf(words.scale, 1)},
+          .min = {FloatOfHalf(words.min, 0), FloatOfHalf(words.min, 1)}};
 }
 
 // The chunk of a panel that block `chunk · kChunkBlocks` begins.

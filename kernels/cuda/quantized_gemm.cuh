@@ -68,7 +68,12 @@ __device__ void CopyStage(const ActivationArgs& x, int blocks, int first_tile, i
   CopyCommit();
 }
 
-// A warp's weights of one block: 2 panels.
+// A warp's weights: of a chunk as loaded, and of one of its blocks. 2 panels.
+template <typename Format>
+struct WarpChunk {
+  uint4 codes[kGemmWarpPanels];
+  ScaleWords scales[kGemmWarpPanels][Format::kChunkBlocks];
+};
 struct WarpWeights {
   uint32_t codes[kGemmWarpPanels][4];
   LaneScales scales[kGemmWarpPanels];
@@ -110,26 +115,30 @@ __device__ void AddBlock(const GemmStage& stage, int block, int row_tiles, const
 
 template <typename Format>
 __device__ void LoadChunks(const QuantizedMatrix& w, const int (&panels)[kGemmWarpPanels],
-                           int chunk, uint4 (&codes)[kGemmWarpPanels]) {
-  if (chunk * Format::kChunkBlocks >= w.blocks) return;
+                           int chunk, WarpChunk<Format>& out) {
+  const int first = chunk * Format::kChunkBlocks;
+  if (first >= w.blocks) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
-  for (int p = 0; p < kGemmWarpPanels; ++p) codes[p] = LoadChunk<Format>(w, panels[p], chunk, lane);
+  for (int p = 0; p < kGemmWarpPanels; ++p) {
+    out.codes[p] = LoadChunk<Format>(w, panels[p], chunk, lane);
+#pragma unroll
+    for (int i = 0; i < Format::kChunkBlocks; ++i) {
+      out.scales[p][i] = LoadScales<Format>(w, panels[p], first + i, lane / 4);
+    }
+  }
 }
 
-// Adds the blocks of one stage, from block `first` of the matrix on. `codes` holds the first chunk
+// Adds the blocks of one stage, from block `first` of the matrix on. `next` holds the first chunk
 // and is left with the next stage's.
 template <typename Format>
 __device__ void AddStage(const QuantizedMatrix& weight, const GemmStage& stage, int first,
                          int row_tiles, const int (&panels)[kGemmWarpPanels],
-                         uint4 (&codes)[kGemmWarpPanels], WarpSums& sums) {
-  const int g = static_cast<int>(threadIdx.x) % kWarpSize / 4;
+                         WarpChunk<Format>& next, WarpSums& sums) {
 #pragma unroll
   for (int chunk = 0; chunk < kGemmStage / Format::kChunkBlocks; ++chunk) {
-    uint4 current[kGemmWarpPanels];
-#pragma unroll
-    for (int p = 0; p < kGemmWarpPanels; ++p) current[p] = codes[p];
-    LoadChunks<Format>(weight, panels, first / Format::kChunkBlocks + chunk + 1, codes);
+    const WarpChunk<Format> current = next;
+    LoadChunks<Format>(weight, panels, first / Format::kChunkBlocks + chunk + 1, next);
 #pragma unroll
     for (int i = 0; i < Format::kChunkBlocks; ++i) {
       const int block = chunk * Format::kChunkBlocks + i;
@@ -137,8 +146,8 @@ __device__ void AddStage(const QuantizedMatrix& weight, const GemmStage& stage, 
       WarpWeights w;
 #pragma unroll
       for (int p = 0; p < kGemmWarpPanels; ++p) {
-        Format::Unpack(current[p], i, w.codes[p]);
-        w.scales[p] = LoadScales<Format>(weight, panels[p], first + block, g);
+        Format::Unpack(current.codes[p], i, w.codes[p]);
+        w.scales[p] = ToScales(current.scales[p][i]);
       }
       AddBlock<Format>(stage, block, row_tiles, w, sums);
     }
@@ -161,10 +170,9 @@ __device__ inline void StoreSums(const GemmResult& result, int first_panel, int 
   }
 }
 
-// budget: QuantizedGemmKernel registers 208 shared 20480 threads 128
+// budget: QuantizedGemmKernel registers 224 shared 20480 threads 128
 template <typename Format>
-__global__ void __launch_bounds__(kGemmThreads, Format::kHasMin ? 2 : 3)
-    QuantizedGemmKernel(QuantizedGemmArgs args) {
+__global__ void __launch_bounds__(kGemmThreads, 2) QuantizedGemmKernel(QuantizedGemmArgs args) {
   LYNX_SHARED(std::byte, shared, 2 * kStageBytes);
   const QuantizedOutput out = OutputOfBlock(args);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, blocks = out.weight.blocks;
@@ -181,8 +189,8 @@ __global__ void __launch_bounds__(kGemmThreads, Format::kHasMin ? 2 : 3)
   }
 
   WarpSums sums = {};
-  uint4 codes[kGemmWarpPanels] = {};
-  LoadChunks<Format>(out.weight, panels, 0, codes);
+  WarpChunk<Format> next = {};
+  LoadChunks<Format>(out.weight, panels, 0, next);
   CopyStage<Format>(args.x, blocks, first_tile, row_tiles, 0, StageAt(shared, 0));
   for (int first = 0, stage = 0; first < blocks; first += kGemmStage, ++stage) {
     CopyWait<0>();
@@ -191,7 +199,7 @@ __global__ void __launch_bounds__(kGemmThreads, Format::kHasMin ? 2 : 3)
       CopyStage<Format>(args.x, blocks, first_tile, row_tiles, first + kGemmStage,
                         StageAt(shared, stage + 1));
     }
-    AddStage<Format>(out.weight, StageAt(shared, stage), first, row_tiles, panels, codes, sums);
+    AddStage<Format>(out.weight, StageAt(shared, stage), first, row_tiles, panels, next, sums);
   }
   StoreSums(out.result, first_panel, first_tile * kRowTile, sums);
 }

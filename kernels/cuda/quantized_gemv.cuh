@@ -26,7 +26,7 @@ template <typename Format>
 struct GemvLoads {
   static constexpr int kChunks = kGemvWarpBlocks / Format::kChunkBlocks;
   uint4 codes[kChunks];
-  LaneScales scales;
+  ScaleWords scales;
 };
 
 template <typename Format>
@@ -49,8 +49,8 @@ struct SharedScales {
   Shared<float> min;
 };
 
-__device__ inline void StoreScales(const LaneScales& scales, bool has_min,
-                                   const SharedScales& out) {
+__device__ inline void StoreScales(const ScaleWords& words, bool has_min, const SharedScales& out) {
+  const LaneScales scales = ToScales(words);
   const int at = static_cast<int>(threadIdx.x) / 8 * kPanel + static_cast<int>(threadIdx.x) % 8;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -66,17 +66,23 @@ __device__ void StoreDots(const ActivationArgs& x, int blocks, int first,
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int g = lane / 4, t = lane % 4;
   const int begin = static_cast<int>(threadIdx.x) / kWarpSize * kGemvWarpBlocks;
+  const int left = blocks - first - begin;
+  uint2 codes[kGemvWarpBlocks][kRowTiles];  // all on their way before the first is used
+#pragma unroll
+  for (int i = 0; i < kGemvWarpBlocks * kRowTiles; ++i) {
+    const int block = i / kRowTiles, tile = i % kRowTiles;
+    if (block >= left) continue;
+    const int64_t at = int64_t{tile} * blocks + first + begin + block;
+    codes[block][tile] = Cast<const uint2>(x.codes)[at * kWarpSize + lane];
+  }
 #pragma unroll
   for (int i = 0; i < kGemvWarpBlocks; ++i) {
-    const int block = first + begin + i;
-    if (block >= blocks) break;
+    if (i >= left) break;
     uint32_t a[4];
     Format::Unpack(loads.codes[i / Format::kChunkBlocks], i % Format::kChunkBlocks, a);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
-      const int64_t at = (int64_t{tile} * blocks + block) * kWarpSize + lane;
-      const uint2 codes = Cast<const uint2>(x.codes)[at];
-      const uint32_t b[2] = {codes.x, codes.y};
+      const uint32_t b[2] = {codes[i][tile].x, codes[i][tile].y};
       float sums[4];
       BlockDots(a, b, sums);
       const Shared<float> to = dots + ((begin + i) * kRowTiles + tile) * kTileDots;
@@ -121,7 +127,7 @@ __global__ void __launch_bounds__(kGemvWarps* kWarpSize, 3)
   LYNX_SHARED(float, scale, kGemvPass* kPanel);
   LYNX_SHARED(float, min, Format::kHasMin ? kGemvPass* kPanel : 1);
   const SharedScales scales{.scale = scale, .min = min};
-  // Half a warp's rows and outputs as in a fragment; two or four warps a tile of rows.
+  // The sum of this thread: four warps take a tile of rows, each 4 of its rows and 8 outputs.
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize;
   const int tile = thread / (kRowTile * kPanel), part = thread / kWarpSize % 4;
   const int row = lane / 8 * 2 + part / 2, output = lane % 8 + part % 2 * 8;

@@ -76,8 +76,7 @@ struct AttentionShape {
 template <int kHeadDim>
 using NarrowShape = AttentionShape<kHeadDim, kNarrowPairs / 16, 4>;
 template <int kHeadDim>
-using WideShape = AttentionShape < kHeadDim,
-      kWidePairs / 16, kHeadDim<96 ? 2 : 4>;
+using WideShape = AttentionShape<kHeadDim, kWidePairs / 16, (kHeadDim >= 96 ? 4 : 2)>;
 
 // The arrays of a CTA in shared memory.
 template <typename Shape>

@@ -27,7 +27,7 @@ constexpr bool IsAttentionHeadDim(int d) {
   return d == 16 || d == 32 || d == 64 || d == 96 || d == 128 || d == 256;
 }
 
-// head_dim is one of IsAttentionHeadDim; at most 16 · 4096 units.
+// head_dim is one of IsAttentionHeadDim.
 void Attention(cudaStream_t stream, const AttentionCall& call);
 
 }  // namespace lynx::cuda

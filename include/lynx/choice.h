@@ -18,7 +18,7 @@ struct Choice {
 // in it, so it is what sampling/sampler.h chooses without filters.
 struct RowChoice {
   bool wanted = false;    // false: the row's logits are wanted instead, and choice stays as it is
-  float temperature = 0;  // 0: greedy
+  float temperature = 0;  // below 1e-5: greedy
   uint64_t seed = 0;
   int64_t position = 0;  // of the token that is chosen
   Choice choice;         // the answer

@@ -35,7 +35,8 @@ void EngineImpl::AddRows(Sequence& s, int num_rows) {
 }
 
 void EngineImpl::RunBatch() {
-  model_.Forward(batch_.View(), kv_cache_->view(), logits_.get(), after_layer_);
+  model_.Forward(batch_.View(model_.chooses_tokens()), kv_cache_->view(), logits_.get(),
+                 after_layer_);
   CountRows(batch_.num_rows());
   for (const BatchEntry& entry : batch_.entries()) UseLogits(entry);
 }
@@ -70,7 +71,7 @@ void EngineImpl::UsePrefillLogits(const BatchEntry& entry) {
   RegisterBlocks(s);
   if (s.prompt_logprobs_wanted) TakePromptLogprobs(entry);
   if (s.num_computed_tokens < s.num_tokens()) return;
-  TokenOutput token = ChooseToken(s, LogitsOf(entry, entry.num_logits - 1));
+  TokenOutput token = ChooseToken(entry, entry.num_logits - 1);
   if (s.prefill_only()) {
     FinishPrefillJob(s, std::move(token));
     return;
@@ -81,12 +82,7 @@ void EngineImpl::UsePrefillLogits(const BatchEntry& entry) {
 
 void EngineImpl::UseDraftLogits(const BatchEntry& entry) {
   Sequence& s = *entry.sequence;
-  const Choice choice =
-      sampler_.Choose({.logits = LogitsOf(entry, 0),
-                       .params = s.sampling,
-                       .counts = s.counts,
-                       .num_output_tokens = s.num_output_tokens() + s.num_drafts()},
-                      s.num_tokens() + s.num_drafts());
+  const Choice choice = Choose(entry, 0, s.num_output_tokens() + s.num_drafts());
   if (s.timeline.at(Event::kFirstDraft) == 0) ++counters_.num_drafts;
   s.timeline.Mark(Event::kFirstDraft, Now());
   ++s.timeline.num_drafted;
@@ -118,7 +114,7 @@ void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
       AcceptDrafts(s.drafts, entry.num_rows, [&](int row) -> TargetChoice {
         s.num_computed_tokens = s.num_tokens();
         RegisterBlocks(s);
-        AddVerified(s, ChooseToken(s, LogitsOf(entry, row)));
+        AddVerified(s, ChooseToken(entry, row));
         return {.token = s.tokens.back(), .ends_sequence = s.state == State::kFinished};
       });
   const int accepted = acceptance.num_accepted;
@@ -150,18 +146,26 @@ void EngineImpl::TakePromptLogprobs(const BatchEntry& entry) {
   }
 }
 
-TokenOutput EngineImpl::ChooseToken(const Sequence& s, std::span<const float> logits) {
-  const Choice choice = sampler_.Choose({.logits = logits,
-                                         .params = s.sampling,
-                                         .counts = s.counts,
-                                         .num_output_tokens = s.num_output_tokens()},
-                                        s.num_tokens());
+// From the i-th wanted row of the entry.
+Choice EngineImpl::Choose(const BatchEntry& entry, int i, int num_output_tokens) {
+  if (const Choice* choice = batch_.choice(entry, i)) return *choice;
+  const Sequence& s = *entry.sequence;
+  return sampler_.Choose({.logits = LogitsOf(entry, i),
+                          .params = s.sampling,
+                          .counts = s.counts,
+                          .num_output_tokens = num_output_tokens},
+                         entry.chosen_position(i));
+}
+
+TokenOutput EngineImpl::ChooseToken(const BatchEntry& entry, int i) {
+  const Sequence& s = *entry.sequence;
+  const Choice choice = Choose(entry, i, s.num_output_tokens());
   if (s.sampling.num_logprobs < 0) {
     TokenOutput out;
     out.id = choice.token;
     return out;
   }
-  return Logprobs(logits, choice.token, s.sampling.num_logprobs);
+  return Logprobs(LogitsOf(entry, i), choice.token, s.sampling.num_logprobs);
 }
 
 // A final token: published in this step, and judged for the end of the sequence.

@@ -105,7 +105,8 @@ class EngineImpl final : public Engine {
   void UseDraftLogits(const BatchEntry& entry);
   void TakePromptLogprobs(const BatchEntry& entry);
   std::span<const float> LogitsOf(const BatchEntry& entry, int i) const;
-  TokenOutput ChooseToken(const Sequence& s, std::span<const float> logits);
+  Choice Choose(const BatchEntry& entry, int i, int num_output_tokens);
+  TokenOutput ChooseToken(const BatchEntry& entry, int i);
   void AddVerified(Sequence& s, TokenOutput token);
   void DropDrafts(Sequence& s);
   void UncountDrafts(Sequence& s);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_batch.h"
 
+#include "sampling/sampler.h"
+
 namespace lynx {
 
 void StepBatch::Clear() {
@@ -28,8 +30,9 @@ void StepBatch::Add(Sequence& s, int position, int num_rows, int num_logits) {
   }
 }
 
-ForwardBatch StepBatch::View() {
+ForwardBatch StepBatch::View(bool chooses_tokens) {
   groups_.clear();
+  choices_.clear();
   int row_begin = 0;
   for (const BatchEntry& e : entries_) {
     groups_.push_back({.row_begin = row_begin,
@@ -37,8 +40,18 @@ ForwardBatch StepBatch::View() {
                        .position = e.position,
                        .block_table = e.sequence->block_table.data()});
     row_begin += e.num_rows;
+    if (!chooses_tokens) continue;
+    const Sequence& s = *e.sequence;
+    for (int i = 0; i < e.num_logits; ++i) {
+      const auto choice = ChoiceOnDevice(s.sampling, s.counts, e.chosen_position(i));
+      choices_.push_back(choice && !s.prompt_logprobs_wanted ? *choice : RowChoice{});
+    }
   }
-  return {.tokens = tokens_, .positions = positions_, .groups = groups_, .logit_rows = logit_rows_};
+  return {.tokens = tokens_,
+          .positions = positions_,
+          .groups = groups_,
+          .logit_rows = logit_rows_,
+          .choices = choices_};
 }
 
 }  // namespace lynx

@@ -17,6 +17,9 @@ struct BatchEntry {
   int num_rows = 0;
   int first_logit = 0;  // index into the logits of its first wanted row
   int num_logits = 0;   // wanted rows; they are the last ones of the entry
+
+  // Of the token that its i-th wanted row chooses.
+  int chosen_position(int i) const { return position + num_rows - num_logits + i + 1; }
 };
 
 // Buffers are kept between steps.
@@ -30,13 +33,20 @@ class StepBatch {
   int num_rows() const { return static_cast<int>(tokens_.size()); }
   std::span<const BatchEntry> entries() const { return entries_; }
   // Valid until the next Add or Clear, and while no sequence in it changes its block table.
-  ForwardBatch View();
+  // chooses_tokens: the model chooses tokens where it can.
+  ForwardBatch View(bool chooses_tokens);
+  // What the model has chosen from the entry's i-th wanted row; null: it gave the logits.
+  const Choice* choice(const BatchEntry& entry, int i) const {
+    const size_t logit = entry.first_logit + i;
+    return logit < choices_.size() && choices_[logit].wanted ? &choices_[logit].choice : nullptr;
+  }
 
  private:
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<RowGroup> groups_;
   std::vector<int32_t> logit_rows_;
+  std::vector<RowChoice> choices_;  // [logit_rows], or empty
   std::vector<BatchEntry> entries_;
 };
 

@@ -67,6 +67,16 @@ Choice Sampler::Choose(const FilterInput& input, int64_t position) {
   return top.choice(params.temperature);
 }
 
+std::optional<RowChoice> ChoiceOnDevice(const SamplingParams& params, const TokenCounts& counts,
+                                        int64_t position) {
+  const bool plain = params.allowed_token_ids.empty() && params.logit_bias.empty() &&
+                     params.min_tokens == 0 && !counts.enabled() && params.num_logprobs < 0;
+  const bool filtered = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
+  if (!plain || (filtered && !IsGreedy(params))) return std::nullopt;
+  return RowChoice{
+      .wanted = true, .temperature = params.temperature, .seed = params.seed, .position = position};
+}
+
 TokenOutput Logprobs(std::span<const float> logits, TokenId token, int top_n) {
   float max = -std::numeric_limits<float>::infinity();
   for (float l : logits) max = l > max ? l : max;

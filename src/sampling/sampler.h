@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "lynx/choice.h"
@@ -32,6 +33,11 @@ class Sampler {
  private:
   Filters filters_;
 };
+
+// How a device makes the choice that Choose makes for these parameters, or nothing when more than
+// temperature and noise has a say in it or its log-probability is wanted.
+std::optional<RowChoice> ChoiceOnDevice(const SamplingParams& params, const TokenCounts& counts,
+                                        int64_t position);
 
 // Log-probabilities of the raw logits' softmax (before penalties and temperature, as vLLM).
 // top_n: how many of the best are listed. Rank counts tokens with a higher logit, and those with

@@ -44,13 +44,17 @@ inline bool IsLaterStage(std::span<const std::byte> header) {
 }
 
 struct LoadedModel {
-  std::unique_ptr<cpu::CpuBackend> backend;
+  std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
 
   static LoadedModel Load(const std::string& path, Compute compute = Compute::kFast,
                           int max_rows = 256) {
+    return Load(path, cpu::CpuBackend::Create({.compute = compute}), max_rows);
+  }
+  static LoadedModel Load(const std::string& path, std::unique_ptr<Backend> backend,
+                          int max_rows = 256) {
     LoadedModel m;
-    m.backend = cpu::CpuBackend::Create({.compute = compute});
+    m.backend = std::move(backend);
     auto model = Model::Load(path, *m.backend, max_rows);
     EXPECT_TRUE(model.ok()) << model.status();
     m.model = std::move(*model);

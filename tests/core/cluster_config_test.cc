@@ -22,12 +22,15 @@ TEST(ClusterConfig, SectionsInheritTopLevelKeys) {
   const auto config = ParseClusterConfig(
       "threads: 3\nmax_num_seqs: 8\n"
       "kv_cache_config: {host_cache_size: 1G}\n"
-      "context_servers: {max_num_seqs: 16}\n"
+      "tensor_parallel_size: 2\n"
+      "context_servers: {max_num_seqs: 16, tensor_parallel_size: 4}\n"
       "generation_servers: {kv_cache_config: {host_cache_size: 512M}}\n",
       "c.yaml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->context.threads, 3);
   EXPECT_EQ(config->generation.threads, 3);
+  EXPECT_EQ(config->context.tensor_parallel_size, 4);
+  EXPECT_EQ(config->generation.tensor_parallel_size, 2);
   EXPECT_EQ(config->context.max_num_seqs, 16);
   EXPECT_EQ(config->generation.max_num_seqs, 8);
   EXPECT_EQ(config->context.kv_memory, int64_t{1} << 30);
@@ -40,6 +43,8 @@ TEST(ClusterConfig, ErrorsNameFileLineKeyAndReason) {
             "c.yaml:2: kv.codek: unknown key; did you mean 'codec'?");
   EXPECT_EQ(Error("port: 1\nport: 2\n"), "c.yaml:2: port: given twice");
   EXPECT_EQ(Error("port: many\n"), "c.yaml:1: port: want an integer");
+  EXPECT_EQ(Error("tensor_parallel_size: 0\n"),
+            "c.yaml:1: tensor_parallel_size: 0 is not in 1..64");
   EXPECT_EQ(Error("port: 70000\n"), "c.yaml:1: port: 70000 is not in 0..65535");
   EXPECT_EQ(
       Error("kv: {codec: zip}\n"),

@@ -71,6 +71,19 @@ def test_small_chunks_two_threads_eight_at_once(baseline):
     check(got, want, prompts)
 
 
+def test_tensor_parallel():
+    """The model divided among three ranks, one KV head each: colocated and disaggregated."""
+    args = ["--tensor-parallel-size", 3, "--threads", 3]
+    with Cluster("--colocated", *args) as c:
+        prompts = [p for p in own_prompts(c.http) if len(p) <= 700][-4:]
+        want, _ = answers(c, prompts)
+    with Cluster(*args) as c:
+        got, timelines = answers(c, prompts, concurrency=4)
+        c.wait_until_idle()
+    check(got, want, prompts)
+    assert any(t["handoffs"] > 0 for t in timelines)
+
+
 def check_on_target(baseline, target, chosen):
     """The chosen prompts on another instruction set, colocated."""
     prompts, want = baseline

@@ -52,8 +52,8 @@ RowScore ScoreRow(const ExactRow& exact, std::span<const float> logits, TokenId 
   size_t first = 0;
   float second = -INFINITY;
   for (size_t i = 0; i < logits.size(); ++i) {
-    const double log_p = exact.log_probs[i];
-    score.kl += std::exp(exact.log_probs[i]) * (log_p - (logits[i] - lse));
+    const float log_p = exact.log_probs[i];
+    score.kl += std::exp(log_p) * double{log_p - static_cast<float>(logits[i] - lse)};
     if (i == 0) continue;
     if (logits[i] > logits[first]) {
       second = logits[first];
@@ -64,7 +64,7 @@ RowScore ScoreRow(const ExactRow& exact, std::span<const float> logits, TokenId 
   }
   score.agrees = static_cast<TokenId>(first) == exact.choice;
   score.margin = logits[first] - second;
-  score.nll_change = exact.log_probs[target] - (logits[target] - lse);
+  score.nll_change = exact.log_probs[target] - static_cast<float>(logits[target] - lse);
   return score;
 }
 

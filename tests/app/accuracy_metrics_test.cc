@@ -37,7 +37,7 @@ TEST(AccuracyMetricsTest, TheSameLogitsAgreeAndTheLowestIdOfEqualsIsChosen) {
   EXPECT_EQ(exact.choice, 1);
   const RowScore score = ScoreRow(exact, logits, 3);
   EXPECT_TRUE(score.agrees);
-  EXPECT_NEAR(score.kl, 0, 1e-7);
+  EXPECT_EQ(score.kl, 0);
   EXPECT_EQ(score.margin, 0);
 }
 

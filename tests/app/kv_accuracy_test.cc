@@ -92,8 +92,8 @@ TEST_F(KvAccuracyTest, LosslessCodecsChangeNothing) {
     const AccuracySummary s = Summarize({&score, 1});
     EXPECT_EQ(s.agreement, 1) << name;
     EXPECT_EQ(s.true_agreement, 1) << name;
-    EXPECT_NEAR(s.kl, 0, 1e-6) << name;
-    EXPECT_NEAR(s.ppl_ratio, 1, 1e-6) << name;
+    EXPECT_EQ(s.kl, 0) << name;
+    EXPECT_EQ(s.ppl_ratio, 1) << name;
     EXPECT_EQ(s.accepted_16, 16) << name;
     EXPECT_EQ(s.accepted_32, 32) << name;
     EXPECT_EQ(s.runs, std::vector<int>{64}) << name;

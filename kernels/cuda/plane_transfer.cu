@@ -46,6 +46,10 @@ PlaneEncoder::PlaneEncoder(int head_dim) {
 std::unique_ptr<PlaneEncoder> PlaneEncoder::Create(int head_dim) {
   std::unique_ptr<PlaneEncoder> encoder(new PlaneEncoder(head_dim));
   if (encoder->device_ == nullptr || encoder->pinned_ == nullptr) return nullptr;
+  // Whole vectors are gathered: a plane's last one holds bytes that nobody encodes.
+  AbortOnError(cudaMemset(encoder->device_.get() + encoder->offset_.planes, 0,
+                          kMaxPlaneBatch * encoder->page_room_),
+               "cudaMemset");
   return encoder;
 }
 

@@ -55,7 +55,7 @@ class DeviceTable final : public Weight {
 std::optional<DeviceTarget> CheckDevice(int device, char* error, size_t error_bytes) {
   int count = 0;
   if (const cudaError_t e = cudaGetDeviceCount(&count); e != cudaSuccess || count == 0) {
-    std::snprintf(error, error_bytes, "no GPU can be used: %s",
+    std::snprintf(error, error_bytes, "no GPU can be used (is the NVIDIA driver installed?): %s",
                   e == cudaSuccess ? "the driver shows none" : cudaGetErrorString(e));
     return std::nullopt;
   }

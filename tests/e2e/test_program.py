@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program itself: flags, errors, exit codes, inspect, bench, chat, SIGTERM."""
 
+import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,6 +50,21 @@ def test_bad_values_are_one_line():
     one_line_error("serve", "--model", MODEL, "--port", "70000", mentions=["port", "65535"])
     one_line_error("serve", "--config", "/nowhere.yaml", mentions=["/nowhere.yaml"])
     one_line_error("inspect", "/nowhere", mentions=["/nowhere"])
+
+
+def test_device_cuda_says_what_is_missing(tmp_path):
+    needed = subprocess.run(["ldd", LYNX], capture_output=True, text=True).stdout
+    assert "libcuda" not in needed and "libcublas" not in needed
+    one_line_error("serve", "--model", MODEL, "--device", "cuda", "--compute", "f32",
+                   mentions=["compute: f32"])
+    alone = shutil.copy(LYNX, tmp_path / "lynx")  # as where it was built without nvcc
+    result = subprocess.run([alone, "serve", "--model", MODEL, "--device", "cuda"],
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "device: cuda: " in result.stderr and "liblynx_cuda.so is not there" in result.stderr
+    assert result.stderr.count("\n") == 1
+    if not glob.glob("/dev/nvidia[0-9]*"):
+        one_line_error("serve", "--model", MODEL, "--device", "cuda", mentions=["device: cuda: "])
 
 
 def test_check_config_checks_everything():

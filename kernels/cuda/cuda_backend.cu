@@ -161,9 +161,10 @@ const char* CudaBackend::Reserve(const StepLimits& limits) {
   }
   const int64_t q_size = int64_t{limits.num_heads} * limits.head_dim;
   const int64_t widest = std::max<int64_t>({limits.hidden_size, limits.intermediate_size, q_size});
-  const size_t gemm_bytes = GemmScratchBytes({.max_rows = limits.max_rows,
-                                              .max_n = std::max<int64_t>(widest, limits.vocab_size),
-                                              .max_k = widest});
+  const size_t gemm_bytes = std::max(
+      GemmScratchBytes({.max_rows = limits.max_rows, .max_n = widest, .max_k = widest}),
+      GemmScratchBytes(
+          {.max_rows = kLogitRows, .max_n = limits.vocab_size, .max_k = limits.hidden_size}));
   const size_t logit_bytes = size_t{kLogitRows} * limits.vocab_size * sizeof(float);
   const size_t choice_bytes = size_t(limits.max_rows) * sizeof(Choice);
   staging_ = StepStaging::Create(limits);

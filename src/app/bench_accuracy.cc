@@ -3,13 +3,15 @@
 // cache, over prompts of real text. One JSON object per codec, planes and prompt length.
 #include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <sstream>
 
-#include "absl/strings/str_format.h"
 #include "app/accuracy_metrics.h"
 #include "app/accuracy_prompts.h"
 #include "app/bench.h"
 #include "app/build_engine.h"
 #include "app/kv_accuracy.h"
+#include "codec/anchor_widths.h"
 #include "lynx/plane_format.h"
 #include "nlohmann/json.hpp"
 
@@ -24,22 +26,6 @@ struct Cell {
   std::vector<PromptScore> scores;
 };
 
-// Leading planes of the plane format that hold so many code bits; -1 when none do.
-int PlanesOfBits(char bits) {
-  switch (bits) {
-    case '2':
-      return 1;
-    case '3':
-      return 2;
-    case '4':
-      return 3;
-    case '8':
-      return kExactPlane;
-    default:
-      return -1;
-  }
-}
-
 SendPlan OneStage(int num_layers, int key_planes, int value_planes) {
   std::vector<int> ends;
   for (int layer = 0; layer < num_layers; ++layer) {
@@ -49,15 +35,23 @@ SendPlan OneStage(int num_layers, int key_planes, int value_planes) {
   return {.plane_end = {std::move(ends)}};
 }
 
-// "k4v2": 4 bits of keys and 2 of values; "exact": all planes.
+// "k4v2": 4 bits of keys and 2 of values; "exact": all planes; a file of `lynx calibrate`.
 absl::StatusOr<SendPlan> PlanOfWidths(const std::string& widths, int num_layers) {
   if (widths == "exact") return OneStage(num_layers, kNumPlanes, kNumPlanes);
+  if (widths.ends_with(".yaml")) {
+    std::ostringstream text;
+    text << std::ifstream(widths).rdbuf();
+    LYNX_ASSIGN_OR_RETURN(const AnchorWidths table,
+                          ParseAnchorWidths(text.str(), widths, num_layers));
+    return SendPlan{{AnchorSendPlan(table, /*exact_target=*/false).plane_end[0]}};
+  }
   const bool shaped = widths.size() == 4 && widths[0] == 'k' && widths[2] == 'v';
-  const int key = shaped ? PlanesOfBits(widths[1]) : -1;
-  const int value = shaped ? PlanesOfBits(widths[3]) : -1;
+  const int key = shaped ? PlanesOfBits(widths[1] - '0') : -1;
+  const int value = shaped ? PlanesOfBits(widths[3] - '0') : -1;
   if (key < 0 || value < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--planes: '", widths, "' is neither exact nor k and v with 2, 3, 4 or 8 bits each"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--planes: '", widths,
+                     "' is neither exact, a .yaml file, nor k and v with 2, 3, 4 or 8 bits each"));
   }
   return OneStage(num_layers, key, value);
 }

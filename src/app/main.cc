@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "app/bench.h"
+#include "app/calibrate.h"
 #include "app/chat.h"
 #include "app/daemon.h"
 #include "app/flags.h"
@@ -152,6 +153,24 @@ int Main(int argc, char** argv) {
   inspect->add_flag("--tensors", list_tensors, "List every tensor");
   inspect->add_flag("--quick", quick, "Do not read and check the weights");
 
+  CalibrateOptions calibrate_options;
+  CLI::App* calibrate =
+      app.add_subcommand("calibrate", "Find how many bits of each layer the anchor should hold");
+  calibrate->add_option("--model", calibrate_options.config.model, "Model")->required();
+  calibrate->add_option("--output", calibrate_options.output, "File for the table");
+  calibrate->add_option("--bits", calibrate_options.bits, "Average code bits")
+      ->check(CLI::Range(2.0, 4.0))
+      ->capture_default_str();
+  calibrate->add_option("--threads", calibrate_options.threads, "0: all cores")
+      ->check(CLI::Range(0, 1024));
+  calibrate->add_option("--prompt-tokens", calibrate_options.prompt_tokens, "Length of a prompt")
+      ->capture_default_str();
+  calibrate->add_option("--prompts", calibrate_options.prompts, "How many prompts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  calibrate->add_option("--corpus", calibrate_options.corpus, "Directory of text files")
+      ->capture_default_str();
+
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine; JSON lines");
   bench->require_subcommand(1);
   BenchEngineOptions engine_options;
@@ -181,7 +200,8 @@ int Main(int argc, char** argv) {
       ->delimiter(',');
   bench_accuracy
       ->add_option("--planes", accuracy_options.planes,
-                   "Prefixes of the planes codec: k4v2 (2, 3, 4 or 8 bits each), exact")
+                   "Prefixes of the planes codec: k4v2 (2, 3, 4 or 8 bits each), exact, or a\n"
+                   "file of lynx calibrate")
       ->delimiter(',');
   bench_accuracy->add_option("--prompt-tokens", accuracy_options.prompt_tokens, "Prompt lengths")
       ->delimiter(',');
@@ -234,6 +254,7 @@ int Main(int argc, char** argv) {
   }
   if (chat->parsed()) return Finish("chat", RunChat(chat_options));
   if (inspect->parsed()) return Finish("inspect", RunInspect(inspect_path, list_tensors, quick));
+  if (calibrate->parsed()) return Finish("calibrate", RunCalibrate(calibrate_options));
   if (bench_engine->parsed()) return Finish("bench engine", RunBenchEngine(engine_options));
   if (bench_accuracy->parsed()) {
     return Finish("bench accuracy", RunBenchAccuracy(accuracy_options));

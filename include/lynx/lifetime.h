@@ -16,6 +16,7 @@ enum class Event : uint8_t {
   kFirstToken,      // token 1 known, exact
   kAnchorLanded,    // drafting may start
   kFirstDraft,
+  kSourceVerified,  // the first token after token 1 that the prefill side vouched for
   kResidualLanded,  // the 8-bit level is complete
   kTargetLanded,    // every byte of the target is here
   kRefined,         // the target is in the blocks
@@ -24,14 +25,32 @@ enum class Event : uint8_t {
   kNumEvents,
 };
 
+// Who says what follows token 1 before the target KV is on the decode side.
+enum class VerifyMode : uint8_t {
+  kResidual,  // nobody: drafts wait for the target KV
+  kSource,    // the prefill side judges drafts that are sent back to it
+  kHold,      // the prefill side goes on decoding; nothing is drafted
+  kAuto,      // kResidual or kSource by estimate; an idle prefill side also goes on decoding
+};
+inline constexpr std::array<const char*, 4> kVerifyModeNames = {"residual", "source", "hold",
+                                                                "auto"};
+inline const char* Name(VerifyMode mode) { return kVerifyModeNames[static_cast<size_t>(mode)]; }
+
 struct Timeline {
   // Nanoseconds on the monotonic clock of the reporting daemon; 0 = did not happen.
   std::array<int64_t, static_cast<size_t>(Event::kNumEvents)> at_ns = {};
   std::vector<int64_t> token_ns;  // when each output token became final
+  // Of the same tokens: when it was drafted; its final time where it was not.
+  std::vector<int64_t> provisional_ns;
   int num_drafted = 0;
   int num_accepted = 0;
-  int num_handoffs = 0;              // attempts, 0 = prefilled locally
-  std::vector<int64_t> stage_bytes;  // received per stage: anchor, residual, exact
+  int num_handoffs = 0;                       // attempts, 0 = prefilled locally
+  std::vector<int64_t> stage_bytes;           // received per stage: anchor, residual, exact
+  VerifyMode verify = VerifyMode::kResidual;  // of the last attempt; for kAuto what it came to
+  int num_verify_rounds = 0;                  // drafts sent back to the prefill side, so often
+  int num_source_tokens = 0;                  // final by the prefill side's word, after token 1
+  // What kAuto compared: until the target is here, until the prefill side answers. 0: not asked.
+  int64_t estimated_residual_ns = 0, estimated_source_ns = 0;
 
   int64_t at(Event e) const { return at_ns[static_cast<size_t>(e)]; }
   void Mark(Event e, int64_t now_ns) {

@@ -43,7 +43,8 @@ struct Request {
   std::string cache_salt;
   int priority = 0;
   bool show_drafts = false;
-  int64_t arrival_ns = 0;  // monotonic clock of the process that received it; 0: now
+  std::optional<VerifyMode> verify;  // absent: the engine's
+  int64_t arrival_ns = 0;            // monotonic clock of the process that received it; 0: now
 };
 
 struct TokenLogprob {

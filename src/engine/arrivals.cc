@@ -34,13 +34,15 @@ void EngineImpl::Submit(Request request, OutputSink sink) {
   }
 }
 
-void EngineImpl::SubmitPrefill(PrefillJob job, PrefillSink sink) {
-  const AttemptId attempt = job.request.attempt;
+void EngineImpl::SubmitPrefill(RemotePrefillRequest job, PrefillSink sink) {
+  const AttemptId attempt = job.attempt;
   Command command = SubmitPrefillCommand{std::move(job), std::move(sink)};
   if (!inbox_->Push(std::move(command))) {
     std::get<SubmitPrefillCommand>(command).sink(Refusal(attempt, Draining()));
   }
 }
+
+void EngineImpl::Verify(VerifyRequest request) { inbox_->Push(std::move(request)); }
 
 void EngineImpl::Cancel(std::string request_id) {
   inbox_->Push(CancelCommand{std::move(request_id)});
@@ -110,6 +112,7 @@ void EngineImpl::Apply(SubmitCommand& command) {
   s->priority = r.priority;
   s->cache_salt = std::move(r.cache_salt);
   s->show_drafts = r.show_drafts;
+  s->verify = r.verify.value_or(options_.verify);
   s->sink = std::move(command.sink);
   s->num_prompt_tokens = static_cast<int>(r.prompt_ids.size());
   s->counts = TokenCounts(r.sampling);
@@ -158,7 +161,7 @@ absl::Status EngineImpl::Check(const RemotePrefillRequest& r) const {
 }
 
 void EngineImpl::Apply(SubmitPrefillCommand& command) {
-  RemotePrefillRequest& r = command.job.request;
+  RemotePrefillRequest& r = command.job;
   absl::Status status = Check(r);
   if (stopping_ != Stopping::kNo) status = Draining();
   if (status.ok()) status = CheckRoom();
@@ -191,8 +194,9 @@ void EngineImpl::Apply(const CancelCommand& command) {
 void EngineImpl::Apply(const CancelPrefillCommand& command) {
   sending_.erase(command.attempt);
   if (const auto it = by_attempt_.find(command.attempt); it != by_attempt_.end()) {
-    ++counters_.finished_abort;
-    Release(*it->second);
+    Sequence& s = *it->second;
+    counters_.finished_abort += s.answering() ? 0 : 1;
+    Release(s);
   }
   if (sender_ != nullptr && pins_.Holds(command.attempt)) sender_->Cancel(command.attempt);
 }
@@ -207,7 +211,11 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
     if (!complete) OnAttemptFailed(s, event.error);
     return;
   }
-  if (!event.first_token || s.attempt->first_token_known) return;
+  if (s.attempt->first_token_known) {
+    UseReport(s, event);
+    return;
+  }
+  if (!event.first_token) return;
   if (event.first_token->id < 0 || event.first_token->id >= vocab_size_) {
     OnAttemptFailed(
         s, absl::DataLossError(absl::StrCat("first token ", event.first_token->id,
@@ -215,6 +223,7 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
     return;
   }
   s.attempt->first_token_known = true;
+  verify_policy_.ObserveStep(event.step_ns);
   s.num_cached_tokens = event.num_cached_tokens;
   if (s.prompt_logprobs_wanted) s.prompt_logprobs = std::move(event.prompt_logprobs);
   AddVerified(s, std::move(*event.first_token));

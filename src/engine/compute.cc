@@ -19,12 +19,17 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
 
 void EngineImpl::AddRows(Sequence& s, int num_rows) {
   switch (s.state) {
-    case State::kVerifying:
-      batch_.Add(s, s.num_tokens() - 1, num_rows, num_rows);
+    case State::kVerifying: {
+      // Rows before the last final token's only bring their KV up to date.
+      const int num_before = std::min(num_rows, s.num_tokens() - 1 - s.num_computed_tokens);
+      batch_.Add(s, s.num_computed_tokens, num_rows, num_rows - num_before);
       break;
-    case State::kDrafting:
-      batch_.Add(s, s.num_tokens() - 1 + s.num_drafts(), 1, 1);
+    }
+    case State::kDrafting: {
+      const bool last = s.num_anchored_tokens + num_rows == s.num_tokens() + s.num_drafts();
+      batch_.Add(s, s.num_anchored_tokens, num_rows, last ? 1 : 0);
       break;
+    }
     default: {
       if (s.prompt_logprobs_wanted) num_rows = std::min(num_rows, kMaxPromptLogprobRows);
       const bool last = s.num_computed_tokens + num_rows == s.num_tokens();
@@ -35,9 +40,11 @@ void EngineImpl::AddRows(Sequence& s, int num_rows) {
 }
 
 void EngineImpl::RunBatch() {
+  const int64_t begin_ns = Now();
   model_.Forward(batch_.View(model_.chooses_tokens()), kv_cache_->view(), logits_.get(),
                  after_layer_);
   CountRows(batch_.num_rows());
+  ObserveStep(Now() - begin_ns);
   for (const BatchEntry& entry : batch_.entries()) UseLogits(entry);
 }
 
@@ -72,65 +79,97 @@ void EngineImpl::UsePrefillLogits(const BatchEntry& entry) {
   if (s.prompt_logprobs_wanted) TakePromptLogprobs(entry);
   if (s.num_computed_tokens < s.num_tokens()) return;
   TokenOutput token = ChooseToken(entry, entry.num_logits - 1);
-  if (s.prefill_only()) {
+  if (s.prefill_only() && s.state == State::kPrefilling) {
     FinishPrefillJob(s, std::move(token));
     return;
   }
-  s.state = State::kRunning;
+  s.state = s.prefill_only() ? StateBetweenRounds(s) : State::kRunning;
   AddVerified(s, std::move(token));
 }
 
 void EngineImpl::UseDraftLogits(const BatchEntry& entry) {
   Sequence& s = *entry.sequence;
+  s.num_anchored_tokens = entry.position + entry.num_rows;
+  if (entry.num_logits == 0) return;
   const Choice choice = Choose(entry, 0, s.num_output_tokens() + s.num_drafts());
   if (s.timeline.at(Event::kFirstDraft) == 0) ++counters_.num_drafts;
-  s.timeline.Mark(Event::kFirstDraft, Now());
+  const int64_t now = Now();
+  s.timeline.Mark(Event::kFirstDraft, now);
   ++s.timeline.num_drafted;
   ++counters_.draft_tokens;
   s.drafts.push_back(choice.token);
   s.draft_margins.push_back(choice.margin);
+  s.draft_ns.push_back(now);
   s.counts.AddOutput(choice.token);
   s.drafts_counted = true;
   if (s.show_drafts) {
     Output(s).drafts.push_back(choice.token);
     ++s.num_shown_drafts;
   }
+  s.drafting_paused = !MayDraft(s);
+  StartRound(s);
+  if (s.drafting_paused && !s.attempt->round_open) PromoteOnce(s);
+}
+
+// Whether another draft is worth a row.
+bool EngineImpl::MayDraft(const Sequence& s) const {
+  if (s.drafts.empty()) return true;
   // The row that judges the last draft stands at this position.
   const int last_position = s.num_tokens() - 1 + s.num_drafts();
-  const bool has_room = last_position < static_cast<int>(s.block_table.size()) * kBlockSize &&
-                        last_position + 1 < max_model_len_ &&
-                        s.num_output_tokens() + s.num_drafts() < s.sampling.max_tokens;
-  if (!has_room || Contains(s.sampling.stop_token_ids, choice.token) ||
-      !draft_policy_.Continue(s.draft_margins)) {
-    s.drafting_paused = true;
-    PromoteOnce(s);
-  }
+  return last_position + 1 < max_model_len_ &&
+         s.num_output_tokens() + s.num_drafts() < s.sampling.max_tokens &&
+         !Contains(s.sampling.stop_token_ids, s.drafts.back()) &&
+         draft_policy_.Continue(s.draft_margins);
 }
 
 void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
   Sequence& s = *entry.sequence;
+  if (entry.num_logits == 0) {
+    s.num_computed_tokens += entry.num_rows;
+    RegisterBlocks(s);
+    return;
+  }
   UncountDrafts(s);
   const Acceptance acceptance =
-      AcceptDrafts(s.drafts, entry.num_rows, [&](int row) -> TargetChoice {
+      AcceptDrafts(s.drafts, entry.num_logits, [&](int row) -> TargetChoice {
         s.num_computed_tokens = s.num_tokens();
         RegisterBlocks(s);
-        AddVerified(s, ChooseToken(entry, row));
-        return {.token = s.tokens.back(), .ends_sequence = s.state == State::kFinished};
+        TokenOutput token = ChooseToken(entry, row);
+        const TokenId id = token.id;
+        const bool drafted = row < s.num_drafts() && s.drafts[row] == id;
+        AddVerified(s, std::move(token), drafted ? s.draft_ns[row] : 0);
+        return {.token = id, .ends_sequence = s.state == State::kFinished};
       });
   const int accepted = acceptance.num_accepted;
-  const int num_judged = std::min(acceptance.num_chosen, s.num_drafts());
-  draft_policy_.Observe(std::span(s.draft_margins).first(num_judged), accepted);
-  s.timeline.Mark(Event::kVerified, Now());
-  s.timeline.num_accepted += accepted;
-  CountAccepted(s, accepted);
-  s.drafts.erase(s.drafts.begin(), s.drafts.begin() + accepted);
-  s.draft_margins.erase(s.draft_margins.begin(), s.draft_margins.begin() + accepted);
-  s.num_shown_drafts = std::max(0, s.num_shown_drafts - accepted);
+  if (!s.prefill_only()) {
+    s.timeline.Mark(Event::kVerified, Now());
+    ObserveJudged(s, std::min(acceptance.num_chosen, s.num_drafts()), accepted);
+  }
+  RemoveDrafts(s, accepted);
   const bool ended = s.state == State::kFinished;
   const bool in_pieces = !ended && acceptance.num_chosen == accepted && !s.drafts.empty();
   if (in_pieces) return;
   DropDrafts(s);
-  if (!ended) s.state = State::kRunning;
+  if (s.prefill_only()) {
+    AnswerRound(s);
+  } else if (!ended) {
+    s.state = State::kRunning;
+  }
+}
+
+// The first num_judged drafts were compared with the target's choices.
+void EngineImpl::ObserveJudged(Sequence& s, int num_judged, int num_accepted) {
+  draft_policy_.Observe(std::span(s.draft_margins).first(num_judged), num_accepted);
+  s.timeline.num_accepted += num_accepted;
+  CountAccepted(s, num_accepted);
+}
+
+// The first `count`, which have become final.
+void EngineImpl::RemoveDrafts(Sequence& s, int count) {
+  s.drafts.erase(s.drafts.begin(), s.drafts.begin() + count);
+  s.draft_margins.erase(s.draft_margins.begin(), s.draft_margins.begin() + count);
+  s.draft_ns.erase(s.draft_ns.begin(), s.draft_ns.begin() + count);
+  s.num_shown_drafts = std::max(0, s.num_shown_drafts - count);
 }
 
 // Row i of the entry says what follows its position; the logits of the last prompt position belong
@@ -168,8 +207,13 @@ TokenOutput EngineImpl::ChooseToken(const BatchEntry& entry, int i) {
   return Logprobs(LogitsOf(entry, i), choice.token, s.sampling.num_logprobs);
 }
 
-// A final token: published in this step, and judged for the end of the sequence.
-void EngineImpl::AddVerified(Sequence& s, TokenOutput token) {
+// A final token: published in this step, and judged for the end of the sequence. drafted_ns: when
+// it was drafted, 0 = it was not.
+void EngineImpl::AddVerified(Sequence& s, TokenOutput token, int64_t drafted_ns) {
+  if (s.prefill_only()) {
+    AddReported(s, std::move(token));
+    return;
+  }
   const int64_t now = Now();
   const TokenId id = token.id;
   EngineOutput& output = Output(s);
@@ -182,15 +226,28 @@ void EngineImpl::AddVerified(Sequence& s, TokenOutput token) {
   output.tokens.push_back(std::move(token));
   s.timeline.Mark(Event::kFirstToken, now);
   s.timeline.token_ns.push_back(now);
+  s.timeline.provisional_ns.push_back(drafted_ns != 0 ? drafted_ns : now);
   s.tokens.push_back(id);
   s.counts.AddOutput(id);
   ++counters_.generation_tokens;
-  if (Contains(s.sampling.stop_token_ids, id)) {
-    if (!Contains(model_.config().eos_ids, id)) output.stop_token = id;
-    FinishRequest(s, FinishReason::kStop);
-  } else if (s.num_output_tokens() >= s.sampling.max_tokens || s.num_tokens() >= max_model_len_) {
-    FinishRequest(s, FinishReason::kLength);
-  }
+  const FinishReason reason = EndedBy(s);
+  if (reason == FinishReason::kNone) return;
+  const bool is_eos = Contains(model_.config().eos_ids, id);
+  if (reason == FinishReason::kStop && !is_eos) output.stop_token = id;
+  FinishRequest(s, reason);
+}
+
+// Whether the last token ends the sequence, and why.
+FinishReason EngineImpl::EndedBy(const Sequence& s) const {
+  if (Contains(s.sampling.stop_token_ids, s.tokens.back())) return FinishReason::kStop;
+  const bool is_full =
+      s.num_output_tokens() >= s.sampling.max_tokens || s.num_tokens() >= max_model_len_;
+  return is_full ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void EngineImpl::CountDrafts(Sequence& s) {
+  for (TokenId t : s.drafts) s.counts.AddOutput(t);
+  s.drafts_counted = true;
 }
 
 void EngineImpl::UncountDrafts(Sequence& s) {
@@ -203,6 +260,7 @@ void EngineImpl::DropDrafts(Sequence& s) {
   UncountDrafts(s);
   s.drafts.clear();
   s.draft_margins.clear();
+  s.draft_ns.clear();
   s.drafting_paused = false;
   s.num_accepted_drafts = 0;
   if (s.num_shown_drafts > 0) Output(s).num_revoked_drafts += std::exchange(s.num_shown_drafts, 0);

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "engine/engine_impl.h"
 
@@ -22,6 +23,17 @@ bool IsFinal(const absl::Status& status) {
          absl::IsNotFound(status);
 }
 
+// What the client hears when no attempt is left: a transfer failed, unless a prefill daemon had a
+// reason of its own to refuse.
+absl::StatusCode FinalCode(const absl::Status& status) {
+  return IsFinal(status) || absl::IsResourceExhausted(status) ? status.code()
+                                                              : absl::StatusCode::kDataLoss;
+}
+
+int64_t TotalBytes(const ReceiveEvent& event) {
+  return std::accumulate(event.stage_bytes.begin(), event.stage_bytes.end(), int64_t{0});
+}
+
 }  // namespace
 
 void EngineImpl::StartAttempt(Sequence& s) {
@@ -31,6 +43,8 @@ void EngineImpl::StartAttempt(Sequence& s) {
   s.attempt = attempt;
   s.state = State::kLoading;
   s.exact = options_.exact_handoff;
+  s.attempt->verify = ChooseVerify(s);
+  s.timeline.verify = s.attempt->verify;
   ++s.timeline.num_handoffs;
   by_attempt_[attempt.id] = &s;
 
@@ -57,6 +71,8 @@ void EngineImpl::StartAttempt(Sequence& s) {
   if (!s.prompt_logprobs_wanted) request.sampling.num_prompt_logprobs = -1;
   request.cache_salt = s.cache_salt;
   request.receiver_address = receiver_address_;
+  const bool is_auto = s.verify == VerifyMode::kAuto && s.attempt->verify == VerifyMode::kSource;
+  request.verify = is_auto ? VerifyMode::kAuto : s.attempt->verify;
   remote_->Start(request,
                  [inbox = inbox_](RemotePrefillEvent event) { inbox->Push(std::move(event)); });
 }
@@ -82,6 +98,9 @@ void EngineImpl::Apply(const ReceiveEvent& event) {
     case Kind::kAnchorLanded:
       s.timeline.Mark(Event::kAnchorLanded, event.at_ns);
       s.attempt->anchor_landed = true;
+      s.attempt->anchor_landed_ns = event.at_ns;
+      s.attempt->anchor_bytes = TotalBytes(event);
+      s.num_anchored_tokens = s.attempt->num_tokens;
       break;
     case Kind::kResidualLanded:
       s.timeline.Mark(Event::kResidualLanded, event.at_ns);
@@ -89,6 +108,7 @@ void EngineImpl::Apply(const ReceiveEvent& event) {
     case Kind::kTargetLanded:
       s.timeline.Mark(Event::kTargetLanded, event.at_ns);
       s.attempt->target_landed = true;
+      ObserveTransfer(s, event);
       receiver_->Refine(event.attempt);
       break;
     case Kind::kRefined:
@@ -113,11 +133,17 @@ void EngineImpl::ContinueHandoff(Sequence& s) {
     CompleteHandoff(s);
   } else if (a.target_landed || !a.anchor_landed) {
     s.state = State::kLoading;
-  } else if (!options_.speculation || options_.max_draft_tokens == 0) {
+  } else if (!Drafts(s)) {
     PromoteOnce(s);
   } else if (a.first_token_known) {
     s.state = State::kDrafting;
   }
+}
+
+// Whether anything is done with the anchor.
+bool EngineImpl::Drafts(const Sequence& s) const {
+  return options_.speculation && options_.max_draft_tokens > 0 &&
+         s.attempt->verify != VerifyMode::kHold;
 }
 
 void EngineImpl::CompleteHandoff(Sequence& s) {
@@ -134,9 +160,10 @@ void EngineImpl::CompleteHandoff(Sequence& s) {
 void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {
   ++s.num_failed_attempts;
   if (IsFinal(status) || s.num_failed_attempts >= options_.max_prefill_attempts) {
-    FailRequest(s, absl::Status(status.code(), absl::StrCat("hand-off ", s.num_failed_attempts,
-                                                            " of ", options_.max_prefill_attempts,
-                                                            " failed: ", status.message())));
+    FailRequest(
+        s, absl::Status(FinalCode(status), absl::StrCat("hand-off ", s.num_failed_attempts, " of ",
+                                                        options_.max_prefill_attempts,
+                                                        " failed: ", status.message())));
     return;
   }
   // A peer that hung or restarted may need a moment before it can be connected to again.
@@ -154,6 +181,15 @@ void EngineImpl::AbandonAttempt(Sequence& s) {
   s.attempt.reset();
   remote_->Cancel(id);
   if (pins_.Holds(id)) receiver_->Cancel(id);
+}
+
+// Teaches the estimates of kAuto.
+void EngineImpl::ObserveTransfer(const Sequence& s, const ReceiveEvent& event) {
+  const HandoffAttempt& a = *s.attempt;
+  if (!a.anchor_landed) return;
+  const int64_t bytes = TotalBytes(event);
+  verify_policy_.ObserveTransfer(a.num_tokens - s.num_computed_tokens, bytes,
+                                 bytes - a.anchor_bytes, event.at_ns - a.anchor_landed_ns);
 }
 
 void EngineImpl::PromoteOnce(Sequence& s) {

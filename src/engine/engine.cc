@@ -100,7 +100,8 @@ EngineImpl::EngineImpl(const EngineOptions& options, Model& model, EngineMemory 
       prefix_cache_(pool_),
       pins_(pool_),
       scheduler_({.max_num_seqs = options.max_num_seqs,
-                  .max_num_batched_tokens = options.max_num_batched_tokens}),
+                  .max_num_batched_tokens = options.max_num_batched_tokens,
+                  .shrink_prefill = options.role != Role::kPrefill}),
       draft_policy_(options.max_draft_tokens, options.min_draft_survival),
       sampler_(vocab_size_),
       remote_(options.role == Role::kDecode ? peers.remote : nullptr),
@@ -179,10 +180,13 @@ void EngineImpl::RefuseRest() {
 // ---- scheduling ---------------------------------------------------------------------------------
 
 RowRequest EngineImpl::Ask(const Sequence& s) const {
-  RowRequest r{.precedence = s.precedence(), .num_blocks = static_cast<int>(s.block_table.size())};
+  RowRequest r{.precedence = s.precedence(),
+               .num_blocks = static_cast<int>(s.block_table.size()),
+               .takes_seat = !s.answering()};
   switch (s.state) {
     case State::kPrefilling:
     case State::kRunning:
+      if (s.answering() && !MayGoOn(s)) break;
       r.phase = s.state == State::kRunning ? Phase::kDecode : Phase::kPrefill;
       r.position = s.num_computed_tokens;
       r.num_rows = s.num_tokens() - s.num_computed_tokens;
@@ -190,15 +194,15 @@ RowRequest EngineImpl::Ask(const Sequence& s) const {
       break;
     case State::kVerifying:
       r.phase = Phase::kVerify;
-      r.position = s.num_tokens() - 1;
-      r.num_rows = s.num_drafts() + 1;
-      r.preemptible = true;
+      r.position = s.num_computed_tokens;
+      r.num_rows = s.num_tokens() + s.num_drafts() - s.num_computed_tokens;
+      r.preemptible = !s.prefill_only();
       break;
     case State::kDrafting:
       if (s.drafting_paused) break;
       r.phase = Phase::kDraft;
-      r.position = s.num_tokens() - 1 + s.num_drafts();
-      r.num_rows = 1;
+      r.position = s.num_anchored_tokens;
+      r.num_rows = s.num_tokens() + s.num_drafts() - s.num_anchored_tokens;
       break;
     default:
       break;
@@ -209,6 +213,8 @@ RowRequest EngineImpl::Ask(const Sequence& s) const {
 void EngineImpl::Schedule() {
   batch_.Clear();
   RemoveFinished();
+  prompts_wait_ = std::any_of(seated_.begin(), seated_.end(),
+                              [](const Owned& s) { return s->state == State::kPrefilling; });
   row_requests_.clear();
   for (const Owned& s : seated_) row_requests_.push_back(Ask(*s));
   const Plan& plan = scheduler_.Schedule(row_requests_, pool_.counts().available());
@@ -249,7 +255,8 @@ void EngineImpl::UpdateStats(bool progress) {
     counters_.last_progress_ns = Now();
   }
   const BlockCounts blocks = pool_.counts();
-  counters_.num_running = static_cast<int>(seated_.size());
+  counters_.num_running = static_cast<int>(std::count_if(
+      seated_.begin(), seated_.end(), [](const Owned& s) { return s->state != State::kHolding; }));
   counters_.num_waiting = static_cast<int>(waiting_.size());
   counters_.blocks_free = blocks.free;
   counters_.blocks_request = blocks.request;
@@ -258,6 +265,16 @@ void EngineImpl::UpdateStats(bool progress) {
   counters_.blocks_total = blocks.total;
   std::lock_guard lock(stats_mutex_);
   stats_ = counters_;
+}
+
+// How long this step's batch took. The newest one weighs a third.
+void EngineImpl::ObserveStep(int64_t ns) {
+  const auto entries = batch_.entries();
+  const bool has_prompt = std::any_of(entries.begin(), entries.end(), [](const BatchEntry& e) {
+    return e.sequence->state == State::kPrefilling;
+  });
+  int64_t& step_ns = has_prompt ? prompt_step_ns_ : answer_step_ns_;
+  step_ns = step_ns == 0 ? ns : step_ns + (ns - step_ns) / 3;
 }
 
 void EngineImpl::CountRows(int num_rows) {

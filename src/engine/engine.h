@@ -29,7 +29,10 @@ struct EngineOptions {
   bool enable_prefix_caching = true;
   bool speculation = true;
   int max_draft_tokens = 64;
-  double min_draft_survival = 0.05;    // stop drafting when the product of estimates falls below
+  double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below
+  // decode role: unless a request says otherwise. A lossy hand-off is always kResidual: its truth
+  // is not what the prefill side would say.
+  VerifyMode verify = VerifyMode::kResidual;
   int max_local_prefill_length = 128;  // decode role: shorter (uncached) prompts stay here
   int max_prefill_attempts = 3;        // decode role: then the request fails
   int retry_backoff_ms = 0;  // decode role: pause before the second attempt, doubled for each more
@@ -38,12 +41,6 @@ struct EngineOptions {
   // kv.target 8bit: such blocks never enter the prefix cache).
   bool exact_handoff = true;
   std::function<int64_t()> clock_ns;  // empty: the monotonic clock
-};
-
-// A prefill-only request: compute the prompt, sample token 1, hand the KV over.
-struct PrefillJob {
-  RemotePrefillRequest request;
-  int64_t arrival_ns = 0;
 };
 
 using OutputSink = std::function<void(EngineOutput)>;         // engine thread
@@ -69,7 +66,10 @@ class Engine {
   // Any thread. Refusals (queue full, too long, draining, an id that is in use) come through the
   // sink, after Run has ended on the calling thread. The sink's last call has finished().
   virtual void Submit(Request request, OutputSink sink) = 0;
-  virtual void SubmitPrefill(PrefillJob job, PrefillSink sink) = 0;
+  // A job of the prefill role: compute the prompt, sample token 1, hand the KV over, and until
+  // that is done say what follows if asked to.
+  virtual void SubmitPrefill(RemotePrefillRequest job, PrefillSink sink) = 0;
+  virtual void Verify(VerifyRequest request) = 0;     // of a SubmitPrefill's attempt
   virtual void Cancel(std::string request_id) = 0;    // Submit's
   virtual void CancelPrefill(AttemptId attempt) = 0;  // SubmitPrefill's
   virtual EngineStats stats() const = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's state. Its methods are in files by subject: engine.cc (the loop), arrivals.cc,
 // admission.cc, compute.cc (the batch and what follows from its logits), decode_handoff.cc,
-// prefill_jobs.cc, finish.cc.
+// source_verify.cc (both sides of it), prefill_jobs.cc, finish.cc.
 #pragma once
 
 #include <map>
@@ -23,6 +23,7 @@
 #include "sampling/sampler.h"
 #include "sched/scheduler.h"
 #include "speculation/draft_policy.h"
+#include "speculation/verify_policy.h"
 
 namespace lynx {
 
@@ -38,7 +39,8 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   void Submit(Request request, OutputSink sink) override;
-  void SubmitPrefill(PrefillJob job, PrefillSink sink) override;
+  void SubmitPrefill(RemotePrefillRequest job, PrefillSink sink) override;
+  void Verify(VerifyRequest request) override;
   void Cancel(std::string request_id) override;
   void CancelPrefill(AttemptId attempt) override;
   EngineStats stats() const override;
@@ -66,6 +68,7 @@ class EngineImpl final : public Engine {
   bool ApplyCommands();
   void Apply(SubmitCommand& command);
   void Apply(SubmitPrefillCommand& command);
+  void Apply(const VerifyRequest& request);
   void Apply(const CancelCommand& command);
   void Apply(const CancelPrefillCommand& command);
   void Apply(RemotePrefillEvent& event);
@@ -99,6 +102,7 @@ class EngineImpl final : public Engine {
   // compute.cc
   void AddRows(Sequence& s, int num_rows);
   void RunBatch();
+  void ObserveStep(int64_t ns);
   void UseLogits(const BatchEntry& entry);
   void UsePrefillLogits(const BatchEntry& entry);
   void UseVerifyLogits(const BatchEntry& entry);
@@ -107,9 +111,14 @@ class EngineImpl final : public Engine {
   std::span<const float> LogitsOf(const BatchEntry& entry, int i) const;
   Choice Choose(const BatchEntry& entry, int i, int num_output_tokens);
   TokenOutput ChooseToken(const BatchEntry& entry, int i);
-  void AddVerified(Sequence& s, TokenOutput token);
+  void AddVerified(Sequence& s, TokenOutput token, int64_t drafted_ns = 0);
+  FinishReason EndedBy(const Sequence& s) const;
+  void ObserveJudged(Sequence& s, int num_judged, int num_accepted);
+  void RemoveDrafts(Sequence& s, int count);
   void DropDrafts(Sequence& s);
+  void CountDrafts(Sequence& s);
   void UncountDrafts(Sequence& s);
+  bool MayDraft(const Sequence& s) const;
 
   // decode_handoff.cc
   void StartAttempt(Sequence& s);
@@ -119,12 +128,33 @@ class EngineImpl final : public Engine {
   void CompleteHandoff(Sequence& s);
   void OnAttemptFailed(Sequence& s, const absl::Status& status);
   void AbandonAttempt(Sequence& s);
+  void ObserveTransfer(const Sequence& s, const ReceiveEvent& event);
   void PromoteOnce(Sequence& s);
+  bool Drafts(const Sequence& s) const;
+
+  // source_verify.cc, decode role
+  VerifyMode ChooseVerify(Sequence& s);
+  void StartRound(Sequence& s);
+  bool WorthARound(Sequence& s);
+  void UseReport(Sequence& s, RemotePrefillEvent& report);
+  absl::Status CheckReport(const Sequence& s, const RemotePrefillEvent& report) const;
+  void AcceptFromSource(Sequence& s, std::vector<TokenOutput>& tokens);
+  // prefill role
+  bool KeepForVerification(Sequence& s, TokenId first_token);
+  bool GrowBlocks(Sequence& s, int num_tokens);
+  void StartJudging(Sequence& s, std::span<const TokenId> drafts);
+  void AddReported(Sequence& s, TokenOutput token);
+  void AnswerRound(Sequence& s);
+  State StateBetweenRounds(const Sequence& s) const;
+  bool MayGoOn(const Sequence& s) const;
+  int64_t StepNs() const;
+  RemotePrefillEvent& Report(Sequence& s);
 
   // prefill_jobs.cc
   bool StartSending(Sequence& s);
   void AfterLayer(int layer);
   void FinishPrefillJob(Sequence& s, TokenOutput first_token);
+  void LeaveToTransfer(Sequence& s);
   void FailPrefillJob(Sequence& s, const absl::Status& status);
   bool PollSender();
 
@@ -145,6 +175,7 @@ class EngineImpl final : public Engine {
   TransferPins pins_;
   Scheduler scheduler_;
   DraftPolicy draft_policy_;
+  VerifyPolicy verify_policy_;
   Sampler sampler_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   RemotePrefill* const remote_;
@@ -158,6 +189,9 @@ class EngineImpl final : public Engine {
   std::map<AttemptId, PrefillSink> sending_;
   std::vector<Sequence*> published_;  // with output_pending, in order
   int64_t next_number_ = 0;
+  // How long steps took of late: those with prompt rows, and those without. 0: none yet.
+  int64_t prompt_step_ns_ = 0, answer_step_ns_ = 0;
+  bool prompts_wait_ = false;  // prompts are in work
 
   // Of the current step, kept to avoid allocation.
   std::vector<Command> commands_;

@@ -18,6 +18,10 @@ EngineOutput& EngineImpl::Output(Sequence& s) {
 void EngineImpl::Publish() {
   for (Sequence* s : published_) {
     s->output_pending = false;
+    if (s->prefill_only()) {
+      s->prefill_sink(std::exchange(s->report, RemotePrefillEvent()));
+      continue;
+    }
     if (s->state == State::kFinished) s->output.timeline = std::move(s->timeline);
     s->sink(std::exchange(s->output, EngineOutput()));
   }

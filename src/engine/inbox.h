@@ -18,7 +18,7 @@ struct SubmitCommand {
   OutputSink sink;
 };
 struct SubmitPrefillCommand {
-  PrefillJob job;
+  RemotePrefillRequest job;
   PrefillSink sink;
 };
 struct CancelCommand {
@@ -30,7 +30,7 @@ struct CancelPrefillCommand {
 struct StopCommand {
   bool drain = false;
 };
-using Command = std::variant<SubmitCommand, SubmitPrefillCommand, CancelCommand,
+using Command = std::variant<SubmitCommand, SubmitPrefillCommand, VerifyRequest, CancelCommand,
                              CancelPrefillCommand, RemotePrefillEvent, StopCommand>;
 
 // Any thread. Shared between the engine and the sinks it gave to peers, which may outlive it.

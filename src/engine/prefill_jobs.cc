@@ -27,7 +27,7 @@ bool EngineImpl::StartSending(Sequence& s) {
 
 void EngineImpl::AfterLayer(int layer) {
   for (const BatchEntry& entry : batch_.entries()) {
-    if (!entry.sequence->prefill_only()) continue;
+    if (entry.sequence->state != State::kPrefilling) continue;
     sender_->Computed(entry.sequence->job.attempt, layer, entry.position + entry.num_rows);
   }
 }
@@ -38,19 +38,24 @@ void EngineImpl::FinishPrefillJob(Sequence& s, TokenOutput first_token) {
   event.first_token = std::move(first_token);
   event.prompt_logprobs = std::move(s.prompt_logprobs);
   event.num_cached_tokens = s.num_cached_tokens;
+  event.step_ns = StepNs();
   ++counters_.finished_stop;
-  // The transfer may have failed (and been polled) before this.
   const PrefillSink sink = s.prefill_sink;
-  if (pins_.Holds(s.job.attempt)) sending_[s.job.attempt] = sink;
-  Release(s);
+  if (!KeepForVerification(s, event.first_token->id)) LeaveToTransfer(s);
   sink(std::move(event));
+}
+
+// The engine is done with the job; the transfer may have failed (and been polled) before this.
+void EngineImpl::LeaveToTransfer(Sequence& s) {
+  if (pins_.Holds(s.job.attempt)) sending_[s.job.attempt] = s.prefill_sink;
+  Release(s);
 }
 
 void EngineImpl::FailPrefillJob(Sequence& s, const absl::Status& status) {
   RemotePrefillEvent event;
   event.attempt = s.job.attempt;
   event.error = status;
-  ++counters_.finished_error;
+  counters_.finished_error += s.answering() ? 0 : 1;
   if (pins_.Holds(s.job.attempt)) sender_->Cancel(s.job.attempt);
   const PrefillSink sink = s.prefill_sink;
   Release(s);
@@ -65,8 +70,14 @@ bool EngineImpl::PollSender() {
     const bool failed = event.kind == SendEvent::Kind::kFailed;
     counters_.transfers_failed += failed && !absl::IsCancelled(event.error) ? 1 : 0;
     counters_.leases_expired += failed && absl::IsDeadlineExceeded(event.error) ? 1 : 0;
-    const auto job = by_attempt_.find(event.attempt);
-    if (job != by_attempt_.end() && failed) FailPrefillJob(*job->second, event.error);
+    if (const auto job = by_attempt_.find(event.attempt); job != by_attempt_.end()) {
+      Sequence& s = *job->second;
+      if (failed) {
+        FailPrefillJob(s, event.error);
+      } else if (s.answering()) {
+        Release(s);
+      }
+    }
     const auto sending = sending_.find(event.attempt);
     if (sending == sending_.end()) continue;
     const PrefillSink sink = std::move(sending->second);

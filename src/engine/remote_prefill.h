@@ -20,15 +20,30 @@ struct RemotePrefillRequest {
   int num_cached_tokens = 0;        // multiple of 64: the decode side has these blocks
   SamplingParams sampling;          // for token 1
   std::string cache_salt;
-  std::string receiver_address;  // Transport::address() of the decode daemon
+  std::string receiver_address;               // Transport::address() of the decode daemon
+  VerifyMode verify = VerifyMode::kResidual;  // what the KV is kept for after token 1
 };
 
+// A round: drafts for the prefill side to judge. At most one of an attempt is open.
+struct VerifyRequest {
+  AttemptId attempt;
+  int position = 0;  // of the first draft; every token before it is final here
+  std::vector<TokenId> drafts;
+};
+
+// One report of the prefill side: token 1 (once, first), or what follows it, or the end.
 struct RemotePrefillEvent {
   AttemptId attempt;
   std::optional<TokenOutput> first_token;  // sampled from the exact cache
   std::vector<std::optional<TokenOutput>> prompt_logprobs;
   int num_cached_tokens = 0;  // prefix hits on the prefill side, with first_token
-  absl::Status error;         // not OK: the attempt is over on that side
+  // Final tokens that follow those reported before; position: of the first of them.
+  std::vector<TokenOutput> verified;
+  int position = 0;
+  bool round_over = false;     // the open round has its answer
+  bool cannot_verify = false;  // no more final tokens will come of this attempt
+  int64_t step_ns = 0;         // how long a step takes there now; 0: not known
+  absl::Status error;          // not OK: the attempt is over on that side
 };
 
 class RemotePrefill {
@@ -36,10 +51,13 @@ class RemotePrefill {
   virtual ~RemotePrefill() = default;
   // False when no prefill daemon is usable now (the engine prefills locally or waits).
   virtual bool available() const = 0;
-  // Opens the attempt on a prefill daemon. `sink` may be called from any thread, first token then
-  // nothing, or an error; never after the attempt was cancelled and that call returned.
+  // Opens the attempt on a prefill daemon. `sink` may be called from any thread, one call at a
+  // time, token 1 first, an error last; never after the attempt was cancelled and that call
+  // returned.
   virtual void Start(const RemotePrefillRequest& request,
                      std::function<void(RemotePrefillEvent)> sink) = 0;
+  // After token 1, of an attempt whose KV is kept: the answer comes through its sink.
+  virtual void Verify(const VerifyRequest& request) = 0;
   virtual void Cancel(AttemptId attempt) = 0;
   // The KV of this attempt has landed and been acknowledged: the call may close.
   virtual void Landed(AttemptId attempt) = 0;

@@ -21,6 +21,7 @@ enum class State : uint8_t {
   kDrafting,    // decode role: the anchor is readable, the target is still arriving
   kVerifying,   // the target is in the blocks, the drafts are to be judged
   kRunning,     // one token per step
+  kHolding,     // prefill role: token 1 is out, the KV is kept for drafts to judge
   kFinished,    // released; leaves the engine at the end of the step
 };
 
@@ -33,6 +34,12 @@ struct HandoffAttempt {
   bool target_landed = false;
   bool refined = false;
   bool promoted = false;
+  // What the prefill side does beside sending: kResidual, kSource (also for kAuto) or kHold.
+  VerifyMode verify = VerifyMode::kResidual;
+  bool round_open = false;  // drafts are with the prefill side
+  int64_t round_sent_ns = 0;
+  int64_t anchor_landed_ns = 0;
+  int64_t anchor_bytes = 0;
 };
 
 // Belongs to the engine, engine thread only.
@@ -43,11 +50,13 @@ struct Sequence {
   SamplingParams sampling;
   std::string cache_salt;
   bool show_drafts = false;
+  VerifyMode verify = VerifyMode::kResidual;  // as asked for
 
   // Exactly one of the two sinks is set; prefill_sink = a job of the prefill role.
   OutputSink sink;
   PrefillSink prefill_sink;
-  RemotePrefillRequest job;  // without its prompt_ids, which are `tokens`
+  RemotePrefillRequest job;   // without its prompt_ids, which are `tokens`
+  RemotePrefillEvent report;  // of a job: what this step has brought
 
   std::vector<TokenId> tokens;  // prompt, then verified output
   int num_prompt_tokens = 0;
@@ -65,6 +74,8 @@ struct Sequence {
   // Drafts follow `tokens`. counted: they are part of `counts`.
   std::vector<TokenId> drafts;
   std::vector<float> draft_margins;
+  std::vector<int64_t> draft_ns;  // when each was made
+  int num_anchored_tokens = 0;  // leading tokens and drafts that have KV, exact or not, for drafts
   bool drafting_paused = false;
   bool drafts_counted = false;
   int num_accepted_drafts = 0;  // of this run, final by now and no longer in `drafts`
@@ -83,6 +94,11 @@ struct Sequence {
   bool output_pending = false;
 
   bool prefill_only() const { return prefill_sink != nullptr; }
+  // A prefill job whose token 1 is out.
+  bool answering() const {
+    return prefill_only() &&
+           (state == State::kRunning || state == State::kVerifying || state == State::kHolding);
+  }
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
   int num_drafts() const { return static_cast<int>(drafts.size()); }

@@ -27,6 +27,11 @@ using Sink = std::function<void(EngineOutput)>;
 
 constexpr std::chrono::seconds kStopTimeout{2};
 
+// Another daemon may do better: this one is lost or draining, or got no KV over its links.
+bool OthersMayTake(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDataLoss(status);
+}
+
 // One Generate call to one daemon. Reports each output, then the end of the call.
 class Call final : public grpc::ClientReadReactor<v1::GenerateReply> {
  public:
@@ -179,8 +184,8 @@ class ClusterClientImpl final : public ClusterClient {
 
     void OnOutput(EngineOutput output) {
       for (const TokenOutput& token : output.tokens) request_.emitted_ids.push_back(token.id);
-      if (absl::IsUnavailable(output.error)) {
-        // It gives the request up, which another one may take: OnEnd will see.
+      if (OthersMayTake(output.error)) {
+        // It gives the request up: OnEnd will see.
         given_up_ = std::exchange(output.error, absl::OkStatus());
         output.finish_reason = FinishReason::kNone;
       }
@@ -212,7 +217,7 @@ class ClusterClientImpl final : public ClusterClient {
       const std::string address = client_.options_.decode_addresses[index];
       spdlog::warn("request {}: decode daemon {}: {}", request_.id, address,
                    std::string(status.message()));
-      if (!absl::IsUnavailable(status) || stopped()) {
+      if (!OthersMayTake(status) || stopped()) {
         Fail(status);
       } else if (num_retries_++ < client_.options_.max_retries) {
         Try();

@@ -31,6 +31,12 @@ absl::StatusOr<std::vector<TokenId>> CheckedIds(const char* field, const From& f
   return Ids(from);
 }
 
+absl::StatusOr<VerifyMode> VerifyModeFromProto(uint32_t mode) {
+  if (mode < kVerifyModeNames.size()) return static_cast<VerifyMode>(mode);
+  return absl::InvalidArgumentError(
+      absl::StrCat("verify: ", mode, " is not in 0..", kVerifyModeNames.size() - 1));
+}
+
 v1::Sampling SamplingToProto(const SamplingParams& s) {
   v1::Sampling m;
   m.set_temperature(s.temperature);
@@ -130,6 +136,12 @@ void TimelineToProto(const Timeline& t, v1::TimelineMessage* m) {
   m->set_num_accepted(t.num_accepted);
   m->set_num_handoffs(t.num_handoffs);
   for (int64_t bytes : t.stage_bytes) m->add_stage_bytes(bytes);
+  for (int64_t at : t.provisional_ns) m->add_provisional_ns(at - origin);
+  m->set_verify(static_cast<uint32_t>(t.verify));
+  m->set_num_verify_rounds(t.num_verify_rounds);
+  m->set_num_source_tokens(t.num_source_tokens);
+  m->set_estimated_residual_ns(t.estimated_residual_ns);
+  m->set_estimated_source_ns(t.estimated_source_ns);
 }
 
 // The received timeline starts at 1 ns, so that "did not happen" stays 0.
@@ -142,6 +154,12 @@ Timeline TimelineFromProto(const v1::TimelineMessage& m) {
   t.num_accepted = m.num_accepted();
   t.num_handoffs = m.num_handoffs();
   t.stage_bytes.assign(m.stage_bytes().begin(), m.stage_bytes().end());
+  for (int64_t at : m.provisional_ns()) t.provisional_ns.push_back(at + 1);
+  t.verify = VerifyModeFromProto(m.verify()).value_or(VerifyMode::kResidual);
+  t.num_verify_rounds = m.num_verify_rounds();
+  t.num_source_tokens = m.num_source_tokens();
+  t.estimated_residual_ns = m.estimated_residual_ns();
+  t.estimated_source_ns = m.estimated_source_ns();
   return t;
 }
 
@@ -170,6 +188,9 @@ constexpr Counter kCounters[] = {
     {"num_drafts", &EngineStats::num_drafts},
     {"draft_tokens", &EngineStats::draft_tokens},
     {"accepted_tokens", &EngineStats::accepted_tokens},
+    {"source_rounds", &EngineStats::source_rounds},
+    {"source_tokens", &EngineStats::source_tokens},
+    {"source_refusals", &EngineStats::source_refusals},
     {"step_rows", &EngineStats::step_rows},
     {"queue_rejections", &EngineStats::queue_rejections},
     {"leases_expired", &EngineStats::leases_expired},
@@ -216,6 +237,7 @@ v1::GenerateRequest ToProto(const Request& request) {
   m.set_cache_salt(request.cache_salt);
   m.set_priority(request.priority);
   m.set_show_drafts(request.show_drafts);
+  if (request.verify) m.set_verify(static_cast<uint32_t>(*request.verify));
   return m;
 }
 
@@ -231,6 +253,9 @@ absl::StatusOr<Request> FromProto(const v1::GenerateRequest& m, int vocab_size) 
   request.cache_salt = m.cache_salt();
   request.priority = m.priority();
   request.show_drafts = m.show_drafts();
+  if (m.has_verify()) {
+    LYNX_ASSIGN_OR_RETURN(request.verify, VerifyModeFromProto(m.verify()));
+  }
   return request;
 }
 
@@ -274,6 +299,7 @@ v1::PrefillStart ToProto(const RemotePrefillRequest& request) {
   *m.mutable_sampling() = SamplingToProto(request.sampling);
   m.set_cache_salt(request.cache_salt);
   m.set_receiver_address(request.receiver_address);
+  m.set_verify(static_cast<uint32_t>(request.verify));
   return m;
 }
 
@@ -299,6 +325,20 @@ absl::StatusOr<RemotePrefillRequest> FromProto(const v1::PrefillStart& m, int vo
   LYNX_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(m.sampling(), vocab_size));
   request.cache_salt = m.cache_salt();
   request.receiver_address = m.receiver_address();
+  LYNX_ASSIGN_OR_RETURN(request.verify, VerifyModeFromProto(m.verify()));
+  return request;
+}
+
+v1::Verify ToProto(const VerifyRequest& request) {
+  v1::Verify m;
+  m.set_position(request.position);
+  CopyIds(request.drafts, m.mutable_drafts());
+  return m;
+}
+
+absl::StatusOr<VerifyRequest> FromProto(const v1::Verify& m, AttemptId attempt, int vocab_size) {
+  VerifyRequest request{.attempt = attempt, .position = m.position(), .drafts = {}};
+  LYNX_ASSIGN_OR_RETURN(request.drafts, CheckedIds("drafts", m.drafts(), vocab_size));
   return request;
 }
 
@@ -307,6 +347,14 @@ v1::PrefillReply ToProto(const RemotePrefillEvent& event) {
   if (event.first_token) TokenToProto(*event.first_token, m.mutable_first_token());
   PromptLogprobsToProto(event.prompt_logprobs, m.mutable_prompt_logprobs());
   m.set_num_cached_tokens(event.num_cached_tokens);
+  if (!event.verified.empty() || event.round_over || event.cannot_verify) {
+    v1::Verified& verified = *m.mutable_verified();
+    verified.set_position(event.position);
+    for (const TokenOutput& token : event.verified) TokenToProto(token, verified.add_tokens());
+    verified.set_round_over(event.round_over);
+    verified.set_cannot_verify(event.cannot_verify);
+  }
+  m.set_step_ns(event.step_ns);
   m.set_error_code(static_cast<int>(event.error.code()));
   m.set_error_message(std::string(event.error.message()));
   return m;
@@ -318,6 +366,11 @@ RemotePrefillEvent FromProto(const v1::PrefillReply& m, AttemptId attempt) {
   if (m.has_first_token()) event.first_token = TokenFromProto(m.first_token());
   event.prompt_logprobs = PromptLogprobsFromProto(m.prompt_logprobs());
   event.num_cached_tokens = m.num_cached_tokens();
+  event.position = m.verified().position();
+  for (const auto& token : m.verified().tokens()) event.verified.push_back(TokenFromProto(token));
+  event.round_over = m.verified().round_over();
+  event.cannot_verify = m.verified().cannot_verify();
+  event.step_ns = m.step_ns();
   event.error = ErrorFromProto(m.error_code(), m.error_message());
   return event;
 }

@@ -20,6 +20,10 @@ EngineOutput FromProto(const v1::GenerateReply& message);
 v1::PrefillStart ToProto(const RemotePrefillRequest& request);
 absl::StatusOr<RemotePrefillRequest> FromProto(const v1::PrefillStart& message, int vocab_size);
 
+v1::Verify ToProto(const VerifyRequest& request);
+absl::StatusOr<VerifyRequest> FromProto(const v1::Verify& message, AttemptId attempt,
+                                        int vocab_size);
+
 v1::PrefillReply ToProto(const RemotePrefillEvent& event);
 RemotePrefillEvent FromProto(const v1::PrefillReply& message, AttemptId attempt);
 

@@ -168,8 +168,7 @@ class PrefillCall final : public grpc::ServerBidiReactor<v1::PrefillCommand, v1:
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      if (started_ && !landed_) engine_->CancelPrefill(attempt_);
-      End(grpc::Status::OK);
+      Abandon(absl::OkStatus());
       return;
     }
     if (command_.has_start() && !started_) {
@@ -177,6 +176,13 @@ class PrefillCall final : public grpc::ServerBidiReactor<v1::PrefillCommand, v1:
         End(ToGrpc(status));
         return;
       }
+    } else if (command_.has_verify() && started_) {
+      auto request = FromProto(command_.verify(), attempt_, backing_.vocab_size);
+      if (!request.ok()) {
+        Abandon(request.status());
+        return;
+      }
+      engine_->Verify(*std::move(request));
     } else if (command_.landed()) {
       landed_ = true;
     }
@@ -208,9 +214,15 @@ class PrefillCall final : public grpc::ServerBidiReactor<v1::PrefillCommand, v1:
     if (!request.ok()) return request.status();
     attempt_ = request->attempt;
     started_ = true;
-    engine_->SubmitPrefill({.request = *std::move(request), .arrival_ns = MonotonicNs()},
+    engine_->SubmitPrefill(*std::move(request),
                            [state = state_](RemotePrefillEvent event) { Push(*state, event); });
     return absl::OkStatus();
+  }
+
+  // Nothing more is wanted of the attempt, unless its KV has landed.
+  void Abandon(const absl::Status& status) {
+    if (started_ && !landed_) engine_->CancelPrefill(attempt_);
+    End(ToGrpc(status));
   }
 
   static void Push(State& state, const RemotePrefillEvent& event) {

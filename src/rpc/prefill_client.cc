@@ -22,8 +22,8 @@ namespace {
 using Sink = std::function<void(RemotePrefillEvent)>;
 
 // One attempt's call. Lives until gRPC's OnDone; `sink` is dropped by Cancel and by the last event.
-// Landed writes from outside gRPC's reactions, so the call is held open (AddHold) until it has, or
-// can no more.
+// Verify and Landed write from outside gRPC's reactions, so the call is held open (AddHold) until
+// it has landed, or can no more.
 class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1::PrefillReply> {
  public:
   AttemptCall(v1::Prefill::Stub& stub, v1::PrefillCommand start, AttemptId attempt, Sink sink,
@@ -46,15 +46,21 @@ class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1:
     LetGo();
   }
 
+  void Verify(const VerifyRequest& request) {
+    v1::PrefillCommand command;
+    *command.mutable_verify() = ToProto(request);
+    std::lock_guard lock(mutex_);
+    if (held_) Write(std::move(command));
+  }
+
   void Landed() {
+    v1::PrefillCommand landed;
+    landed.set_landed(true);
     std::lock_guard lock(mutex_);
     sink_ = nullptr;
     if (!held_) return;
     closing_ = true;
-    v1::PrefillCommand landed;
-    landed.set_landed(true);
-    writes_.push_back(std::move(landed));
-    if (writes_.size() == 1) StartWrite(&writes_.front());
+    Write(std::move(landed));
     LetGo();
   }
 
@@ -99,6 +105,12 @@ class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1:
     const bool last = !event.error.ok();
     sink_(std::move(event));
     if (last) sink_ = nullptr;
+  }
+
+  // Needs mutex_, and the call to be held.
+  void Write(v1::PrefillCommand command) {
+    writes_.push_back(std::move(command));
+    if (writes_.size() == 1) StartWrite(&writes_.front());
   }
 
   // After this nothing is started from outside reactions. Needs mutex_.
@@ -175,6 +187,12 @@ class PrefillClientImpl final : public PrefillClient {
       ++open_[index];
     }
     call->Begin();
+  }
+
+  void Verify(const VerifyRequest& request) override {
+    std::lock_guard lock(mutex_);
+    const auto it = calls_.find(request.attempt);
+    if (it != calls_.end()) it->second->Verify(request);
   }
 
   void Cancel(AttemptId attempt) override {

@@ -21,7 +21,8 @@ const Plan& Scheduler::Schedule(std::span<const RowRequest> requests, int num_fr
   plan_.Clear();
   tokens_left_ = options_.max_num_batched_tokens;
   blocks_left_ = num_free_blocks;
-  num_seated_ = static_cast<int>(requests.size());
+  num_seated_ = static_cast<int>(std::count_if(requests.begin(), requests.end(),
+                                               [](const RowRequest& r) { return r.takes_seat; }));
   queue_blocked_ = false;
   granted_rows_.assign(requests.size(), 0);
   preempted_.assign(requests.size(), false);
@@ -36,7 +37,7 @@ const Plan& Scheduler::Schedule(std::span<const RowRequest> requests, int num_fr
     if (requests[index].phase >= Phase::kPrefill) break;
     ScheduleOne(requests, index);
   }
-  const bool others_run = !plan_.grants.empty();
+  const bool others_run = options_.shrink_prefill && !plan_.grants.empty();
   prefill_tokens_left_ =
       others_run ? std::min(tokens_left_, std::max(kMinPrefillChunk,
                                                    options_.max_num_batched_tokens / kPrefillShare))
@@ -77,7 +78,7 @@ bool Scheduler::FindBlocks(std::span<const RowRequest> requests, int index, int 
     preempted_[youngest] = true;
     plan_.preempted.push_back(youngest);
     blocks_left_ += requests[youngest].num_blocks;
-    --num_seated_;
+    num_seated_ -= requests[youngest].takes_seat ? 1 : 0;
     if (youngest == index) return false;
   }
   return true;

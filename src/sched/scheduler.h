@@ -4,7 +4,7 @@
 //
 // A step is filled under a token budget in this order: verification rows, decode rows, draft rows,
 // prefill chunks, and with what is left newly admitted sequences. While others decode, prefill gets
-// a quarter of the budget, so that a long prompt never freezes them.
+// a quarter of the budget (shrink_prefill), so that a long prompt never freezes them.
 //
 // Blocks: running sequences come before waiting ones. When a decode cannot get a block, the
 // youngest preemptible sequence gives its blocks up (and is computed again later); if that is the
@@ -38,6 +38,7 @@ struct RowRequest {
   int position = 0;            // of the first of them
   int num_blocks = 0;          // that it holds
   bool preemptible = false;
+  bool takes_seat = true;  // counts against max_num_seqs
 };
 
 struct Grant {
@@ -60,6 +61,7 @@ class Scheduler {
   struct Options {
     int max_num_seqs = 64;
     int max_num_batched_tokens = 512;
+    bool shrink_prefill = true;  // while others decode
   };
   explicit Scheduler(const Options& options) : options_(options) {}
 

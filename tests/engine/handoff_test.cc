@@ -334,7 +334,7 @@ TEST(Handoff, TheLastAttemptsFailureIsTheAnswer) {
   }
   pair.RunAll();
   const Received& got = pair.clients["a"];
-  EXPECT_EQ(got.last.error.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(got.last.error.code(), absl::StatusCode::kDataLoss) << "a client sees 502";
   EXPECT_EQ(got.tokens, [] {
     auto text = Alone(MakeRequest("a", RandomPrompt(150, 4), 20));
     text.resize(3);
@@ -515,9 +515,9 @@ TEST(Handoff, APrefillEngineTakesNoRequestsAndRefusesNonsense) {
   pair.prefill->Submit(MakeRequest("a", {30}, 3), [&](EngineOutput o) { status = o.error; });
   pair.prefill->Step();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  PrefillJob job;
-  job.request.prompt_ids = {30, 31};
-  job.request.num_cached_tokens = 5;
+  RemotePrefillRequest job;
+  job.prompt_ids = {30, 31};
+  job.num_cached_tokens = 5;
   absl::Status refused;
   pair.prefill->SubmitPrefill(job, [&](RemotePrefillEvent e) { refused = e.error; });
   pair.prefill->Step();

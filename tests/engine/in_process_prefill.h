@@ -20,8 +20,10 @@ class InProcessPrefill final : public RemotePrefill {
   std::atomic<int> num_started = 0;
   std::atomic<int> num_landed = 0;
   std::atomic<int> num_cancelled = 0;
+  std::atomic<int> num_rounds = 0;
   absl::Status refuse_with;  // not OK: every attempt is refused with it
   bool swallow_first_token = false;
+  bool lose_rounds = false;
 
   void set_engine(Engine* engine) { engine_ = engine; }
   bool available() const override { return usable; }
@@ -42,12 +44,15 @@ class InProcessPrefill final : public RemotePrefill {
       std::lock_guard lock(mutex_);
       calls_[request.attempt] = call;
     }
-    engine_->SubmitPrefill({.request = request, .arrival_ns = 0},
-                           [this, call](RemotePrefillEvent event) {
-                             if (swallow_first_token && event.error.ok()) return;
-                             std::lock_guard lock(call->mutex);
-                             if (call->sink) call->sink(std::move(event));
-                           });
+    engine_->SubmitPrefill(request, [this, call](RemotePrefillEvent event) {
+      if (swallow_first_token && event.error.ok()) return;
+      std::lock_guard lock(call->mutex);
+      if (call->sink) call->sink(std::move(event));
+    });
+  }
+  void Verify(const VerifyRequest& request) override {
+    ++num_rounds;
+    if (!lose_rounds) engine_->Verify(request);
   }
   void Cancel(AttemptId attempt) override {
     ++num_cancelled;

@@ -34,10 +34,15 @@ class ScriptedEngine final : public Engine {
     sinks_.push_back(std::move(sink));
     changed_.notify_all();
   }
-  void SubmitPrefill(PrefillJob job, PrefillSink sink) override {
+  void SubmitPrefill(RemotePrefillRequest job, PrefillSink sink) override {
     std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
     prefill_sinks_.push_back(std::move(sink));
+    changed_.notify_all();
+  }
+  void Verify(VerifyRequest request) override {
+    std::lock_guard lock(mutex_);
+    rounds_.push_back(std::move(request));
     changed_.notify_all();
   }
   void Cancel(std::string id) override {
@@ -86,7 +91,7 @@ class ScriptedEngine final : public Engine {
     WaitUntil([&] { return sinks_.size() > i; });
     sinks_.at(i)(std::move(output));
   }
-  PrefillJob job(size_t i) {
+  RemotePrefillRequest job(size_t i) {
     WaitUntil([&] { return jobs_.size() > i; });
     std::lock_guard lock(mutex_);
     return jobs_.at(i);
@@ -100,13 +105,14 @@ class ScriptedEngine final : public Engine {
   bool answers_cancel_ = true;
   std::vector<std::string> cancelled_;
   std::vector<AttemptId> cancelled_prefills_;
+  std::vector<VerifyRequest> rounds_;
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Request> requests_;
   std::deque<OutputSink> sinks_;
-  std::vector<PrefillJob> jobs_;
+  std::vector<RemotePrefillRequest> jobs_;
   std::deque<PrefillSink> prefill_sinks_;
 };
 
@@ -386,7 +392,7 @@ TEST(Prefill, FirstTokenComesUpAndLandedClosesTheCall) {
   ASSERT_TRUE(Eventually([&] { return client->available(); })) << client->unavailable_reason();
   Mailbox<RemotePrefillEvent> box;
   client->Start(MakePrefill(1), box.sink());
-  EXPECT_EQ(prefill.engine.job(0).request.attempt, (AttemptId{1, 1}));
+  EXPECT_EQ(prefill.engine.job(0).attempt, (AttemptId{1, 1}));
   RemotePrefillEvent event;
   event.first_token = TokenOutput{.id = 9, .logprob = -0.5f};
   event.num_cached_tokens = 64;

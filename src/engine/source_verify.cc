@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Certainty before the target KV is on the decode side (verify: source, hold, auto). The prefill
+// side has the exact KV of the prompt; it computes what follows token 1 as the decode side will,
+// bit for bit, so its word is final.
+//
+// Prefill side, after token 1, until the transfer is over or the text has ended:
+//   1. the job takes a last block of its own (the transfer may still be reading the old one) and
+//      runs its rows again; the last one gives token 2
+//   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits. kSource: it waits
+//   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
+//      and one more go up
+// Decode side: drafts on the anchor as always, sends them back when no round is open, publishes
+// what comes, and goes on drafting after it. When the target has landed, the KV of what was
+// published meanwhile is computed again in the pass that judges the drafts left over.
+#include <algorithm>
+
+#include "engine/engine_impl.h"
+
+namespace lynx {
+namespace {
+
+int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
+
+}  // namespace
+
+// ---- decode side --------------------------------------------------------------------------------
+
+// What this attempt asks of the prefill side.
+VerifyMode EngineImpl::ChooseVerify(Sequence& s) {
+  if (!options_.exact_handoff) return VerifyMode::kResidual;
+  const bool drafts = options_.speculation && options_.max_draft_tokens > 0;
+  switch (s.verify) {
+    case VerifyMode::kSource:
+      return drafts ? VerifyMode::kSource : VerifyMode::kResidual;
+    case VerifyMode::kAuto: {
+      const int64_t residual_ns =
+          verify_policy_.ResidualNs(s.num_tokens() - s.num_computed_tokens, 0, 0);
+      const int64_t source_ns = verify_policy_.SourceNs();
+      s.timeline.estimated_residual_ns = residual_ns;
+      s.timeline.estimated_source_ns = source_ns;
+      return VerifyPolicy::AskSource(residual_ns, source_ns) ? VerifyMode::kSource
+                                                             : VerifyMode::kResidual;
+    }
+    default:
+      return s.verify;
+  }
+}
+
+// Sends the drafts to the prefill side, unless a round is open there or is not worth it.
+void EngineImpl::StartRound(Sequence& s) {
+  HandoffAttempt& a = *s.attempt;
+  if (a.verify != VerifyMode::kSource || a.round_open || a.target_landed || s.drafts.empty())
+    return;
+  if (s.verify == VerifyMode::kAuto && !WorthARound(s)) return;
+  a.round_open = true;
+  a.round_sent_ns = Now();
+  ++s.timeline.num_verify_rounds;
+  ++counters_.source_rounds;
+  remote_->Verify({.attempt = a.id, .position = s.num_tokens(), .drafts = s.drafts});
+}
+
+// kAuto: whether the answer will be here before the target.
+bool EngineImpl::WorthARound(Sequence& s) {
+  const HandoffAttempt& a = *s.attempt;
+  const int64_t since_ns = std::max<int64_t>(0, Now() - a.anchor_landed_ns);
+  const int64_t residual_ns =
+      verify_policy_.ResidualNs(a.num_tokens - s.num_computed_tokens, a.anchor_bytes, since_ns);
+  return VerifyPolicy::AskSource(residual_ns, verify_policy_.SourceNs());
+}
+
+absl::Status EngineImpl::CheckReport(const Sequence& s, const RemotePrefillEvent& report) const {
+  if (report.verified.empty()) return absl::OkStatus();
+  if (report.position != s.num_tokens()) {
+    return absl::DataLossError(absl::StrCat("the prefill daemon reports position ", report.position,
+                                            " of an answer that is at ", s.num_tokens()));
+  }
+  for (const TokenOutput& t : report.verified) {
+    if (t.id >= 0 && t.id < vocab_size_) continue;
+    return absl::DataLossError(
+        absl::StrCat("token ", t.id, " is not in the vocabulary of ", vocab_size_));
+  }
+  return absl::OkStatus();
+}
+
+// What follows token 1, as the prefill side says.
+void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
+  if (const absl::Status status = CheckReport(s, report); !status.ok()) {
+    OnAttemptFailed(s, status);
+    return;
+  }
+  HandoffAttempt& a = *s.attempt;
+  verify_policy_.ObserveStep(report.step_ns);
+  if (report.round_over && a.round_open) {
+    a.round_open = false;
+    verify_policy_.ObserveRound(Now() - a.round_sent_ns, report.step_ns);
+  }
+  if (report.cannot_verify) {
+    a.verify = VerifyMode::kResidual;
+    ++counters_.source_refusals;
+  }
+  AcceptFromSource(s, report.verified);
+  if (s.state == State::kFinished) return;
+  if (report.cannot_verify) ContinueHandoff(s);
+  StartRound(s);
+  if (s.state != State::kDrafting) return;
+  s.drafting_paused = !MayDraft(s);
+  if (s.drafting_paused && !a.round_open) PromoteOnce(s);
+}
+
+// Final tokens, which may agree with the drafts. Those left after the last of them stay.
+void EngineImpl::AcceptFromSource(Sequence& s, std::vector<TokenOutput>& tokens) {
+  if (tokens.empty()) return;
+  s.timeline.Mark(Event::kSourceVerified, Now());
+  UncountDrafts(s);
+  int accepted = 0;
+  bool wrong = false;
+  for (TokenOutput& token : tokens) {
+    const bool judged = !wrong && accepted < s.num_drafts();
+    const bool right = judged && s.drafts[accepted] == token.id;
+    wrong = wrong || (judged && !right);
+    // A draft's KV may be where this token's belongs.
+    if (wrong) s.num_anchored_tokens = std::min(s.num_anchored_tokens, s.num_tokens());
+    ++s.timeline.num_source_tokens;
+    ++counters_.source_tokens;
+    AddVerified(s, std::move(token), right ? s.draft_ns[accepted] : 0);
+    accepted += right ? 1 : 0;
+    if (s.state == State::kFinished) break;
+  }
+  ObserveJudged(s, accepted + (wrong ? 1 : 0), accepted);
+  RemoveDrafts(s, accepted);
+  if (wrong || s.state == State::kFinished) {
+    DropDrafts(s);
+  } else {
+    CountDrafts(s);
+  }
+}
+
+// ---- prefill side -------------------------------------------------------------------------------
+
+RemotePrefillEvent& EngineImpl::Report(Sequence& s) {
+  if (!s.output_pending) {
+    s.output_pending = true;
+    published_.push_back(&s);
+    s.report.attempt = s.job.attempt;
+    s.report.step_ns = StepNs();
+  }
+  return s.report;
+}
+
+// After token 1: false when nothing is to follow, or nothing can.
+bool EngineImpl::KeepForVerification(Sequence& s, TokenId first_token) {
+  if (s.job.verify == VerifyMode::kResidual || !pins_.Holds(s.job.attempt)) return false;
+  s.tokens.push_back(first_token);
+  s.counts.AddOutput(first_token);
+  if (EndedBy(s) != FinishReason::kNone) return false;
+  // The block that the answer goes on in, if the prompt does not end with one, is still being sent.
+  const size_t num_full = (s.num_tokens() - 1) / kBlockSize;
+  while (s.block_table.size() > num_full) {
+    pool_.ReleaseRequest(s.block_table.back());
+    s.block_table.pop_back();
+  }
+  s.num_computed_tokens = static_cast<int>(num_full) * kBlockSize;
+  if (!GrowBlocks(s, s.num_tokens())) return false;
+  s.state = State::kRunning;
+  return true;
+}
+
+// Makes room for the rows of so many tokens. False, with nothing taken, when there is none.
+bool EngineImpl::GrowBlocks(Sequence& s, int num_tokens) {
+  const int missing = BlocksFor(num_tokens) - static_cast<int>(s.block_table.size());
+  return num_tokens <= max_model_len_ && AllocateBlocks(s, std::max(0, missing));
+}
+
+// A round. Only what cannot be answered is refused: the decode side then waits for the target.
+void EngineImpl::Apply(const VerifyRequest& request) {
+  const auto refusal = [&] {
+    RemotePrefillEvent event;
+    event.attempt = request.attempt;
+    event.round_over = event.cannot_verify = true;
+    return event;
+  };
+  const auto it = by_attempt_.find(request.attempt);
+  if (it == by_attempt_.end()) {
+    const auto sending = sending_.find(request.attempt);
+    if (sending != sending_.end()) sending->second(refusal());
+    return;
+  }
+  Sequence& s = *it->second;
+  const bool is_ready = s.answering() && s.state != State::kVerifying;
+  const bool is_sane = request.position > s.num_prompt_tokens + s.job.num_emitted &&
+                       request.position <= s.num_tokens() && !request.drafts.empty() &&
+                       CheckTokens(request.drafts).ok();
+  if (!is_ready || !is_sane) {
+    s.prefill_sink(refusal());
+    return;
+  }
+  ++counters_.source_rounds;
+  // Some of them may have been answered while they were on their way.
+  std::span<const TokenId> drafts = request.drafts;
+  for (int p = request.position; p < s.num_tokens() && !drafts.empty(); ++p) {
+    drafts = drafts.front() == s.tokens[p] ? drafts.subspan(1) : std::span<const TokenId>();
+  }
+  StartJudging(s, drafts);
+}
+
+void EngineImpl::StartJudging(Sequence& s, std::span<const TokenId> drafts) {
+  const size_t longest = std::max(0, max_model_len_ - s.num_tokens());
+  drafts = drafts.first(std::min(drafts.size(), longest));
+  if (drafts.empty()) {
+    Report(s).round_over = true;
+  } else if (!GrowBlocks(s, s.num_tokens() + static_cast<int>(drafts.size()))) {
+    Report(s).round_over = s.report.cannot_verify = true;
+    ++counters_.source_refusals;
+  } else {
+    s.drafts.assign(drafts.begin(), drafts.end());
+    s.draft_margins.assign(drafts.size(), 0);
+    s.draft_ns.assign(drafts.size(), 0);
+    s.state = State::kVerifying;
+  }
+}
+
+void EngineImpl::AddReported(Sequence& s, TokenOutput token) {
+  RemotePrefillEvent& report = Report(s);
+  if (report.verified.empty()) report.position = s.num_tokens();
+  s.tokens.push_back(token.id);
+  s.counts.AddOutput(token.id);
+  ++counters_.source_tokens;
+  report.verified.push_back(std::move(token));
+  if (EndedBy(s) != FinishReason::kNone) {
+    LeaveToTransfer(s);
+  } else if (s.state == State::kRunning && !GrowBlocks(s, s.num_tokens())) {
+    report.cannot_verify = true;
+    LeaveToTransfer(s);
+  }
+}
+
+// The rows of a round have run.
+void EngineImpl::AnswerRound(Sequence& s) {
+  Report(s).round_over = true;
+  if (s.state == State::kFinished) return;
+  s.state = StateBetweenRounds(s);
+  if (s.state == State::kRunning && !GrowBlocks(s, s.num_tokens())) s.state = State::kHolding;
+}
+
+State EngineImpl::StateBetweenRounds(const Sequence& s) const {
+  return s.job.verify == VerifyMode::kSource ? State::kHolding : State::kRunning;
+}
+
+// kAuto: an idle prefill daemon goes on by itself; a busy one only answers, once it has caught up.
+bool EngineImpl::MayGoOn(const Sequence& s) const {
+  const bool caught_up = s.num_computed_tokens == s.num_tokens() - 1;
+  return s.job.verify != VerifyMode::kAuto || !caught_up || !prompts_wait_;
+}
+
+// What a step takes while things stay as they are.
+int64_t EngineImpl::StepNs() const {
+  return prompts_wait_ && prompt_step_ns_ > 0 ? prompt_step_ns_ : answer_step_ns_;
+}
+
+}  // namespace lynx

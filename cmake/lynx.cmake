@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # lynx_module(name [DIR dir] SRC … DEPS …): a static library; SRC names files of src/<name> (or DIR)
 # without .cc.
-# lynx_test(name DEPS … [LABELS …]): one GoogleTest program from every _test.cc in tests/<name>.
+# lynx_test(name [DIR dir] DEPS … [LABELS …]): one GoogleTest program from every _test.cc in
+# tests/<name> (or tests/<dir>).
 
 add_library(lynx_options INTERFACE)
 target_include_directories(lynx_options INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
@@ -59,8 +60,11 @@ function(lynx_module name)
 endfunction()
 
 function(lynx_test name)
-  cmake_parse_arguments(arg "" "" "DEPS;LABELS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*_test.cc)
+  cmake_parse_arguments(arg "" "DIR" "DEPS;LABELS" ${ARGN})
+  if(NOT arg_DIR)
+    set(arg_DIR ${name})
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${arg_DIR}/*_test.cc)
   if(NOT sources)
     return()
   endif()

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 namespace lynx {
@@ -35,6 +37,12 @@ enum class VerifyMode : uint8_t {
 inline constexpr std::array<const char*, 4> kVerifyModeNames = {"residual", "source", "hold",
                                                                 "auto"};
 inline const char* Name(VerifyMode mode) { return kVerifyModeNames[static_cast<size_t>(mode)]; }
+inline std::optional<VerifyMode> VerifyModeOf(std::string_view name) {
+  for (size_t i = 0; i < kVerifyModeNames.size(); ++i) {
+    if (name == kVerifyModeNames[i]) return static_cast<VerifyMode>(i);
+  }
+  return std::nullopt;
+}
 
 struct Timeline {
   // Nanoseconds on the monotonic clock of the reporting daemon; 0 = did not happen.

@@ -104,6 +104,7 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.speculation = config.speculation.enabled;
   engine.max_draft_tokens = config.speculation.max_draft_tokens;
   engine.min_draft_survival = config.speculation.min_draft_survival;
+  engine.verify = VerifyModeOf(config.speculation.verify).value_or(VerifyMode::kResidual);
   engine.max_local_prefill_length = config.conditional_disagg.max_local_prefill_length;
   return engine;
 }

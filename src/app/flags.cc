@@ -106,6 +106,11 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
                      "on or off: draft on the anchor while the rest travels",
                      [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });
     command.get_option("--speculation")->check(CLI::IsMember({"on", "off"}));
+    Add<std::string>(command, "--verify",
+                     "Who judges drafts: residual (the KV that is still on its way), source (the "
+                     "prefill daemon), hold (it goes on decoding instead), or auto",
+                     [](Config& c, const std::string& v) { c.speculation.verify = v; });
+    command.get_option("--verify")->check(CLI::IsMember({"residual", "source", "hold", "auto"}));
     auto size = std::make_shared<std::string>();
     CLI::Option* kv_memory =
         command.add_option("--kv-memory", *size, "Memory of each KV pool, e.g. 2G");

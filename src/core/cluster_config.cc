@@ -191,7 +191,8 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Section("speculation",
               {Switch("enabled", &c->speculation.enabled),
                Value<int>("max_draft_tokens", &c->speculation.max_draft_tokens, 1, 1024),
-               Value<double>("min_draft_survival", &c->speculation.min_draft_survival, 0.0, 1.0)}),
+               Value<double>("min_draft_survival", &c->speculation.min_draft_survival, 0.0, 1.0),
+               Choice("verify", &c->speculation.verify, {"residual", "source", "hold", "auto"})}),
       Section(
           "cache_transceiver_config",
           {Choice("backend", &c->transceiver.backend, {"UCX"}),

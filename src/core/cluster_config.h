@@ -59,6 +59,7 @@ struct ClusterConfig {
     bool enabled = true;
     int max_draft_tokens = 64;
     double min_draft_survival = 0.05;
+    std::string verify = "residual";  // or source, hold, auto: before the target KV has landed
   } speculation;
   struct {
     std::string backend = "UCX";

@@ -10,12 +10,13 @@
 namespace lynx {
 namespace {
 
-constexpr std::array<std::pair<Event, const char*>, 10> kEventNames = {{
+constexpr std::array<std::pair<Event, const char*>, 11> kEventNames = {{
     {Event::kScheduled, "scheduled"},
     {Event::kPrefillStarted, "prefill_started"},
     {Event::kFirstToken, "first_token"},
     {Event::kAnchorLanded, "anchor_landed"},
     {Event::kFirstDraft, "first_draft"},
+    {Event::kSourceVerified, "source_verified"},
     {Event::kResidualLanded, "residual_landed"},
     {Event::kTargetLanded, "target_landed"},
     {Event::kRefined, "refined"},
@@ -173,7 +174,12 @@ Json UsageJson(const TokenUsage& usage) {
 }
 
 Json TimelineJson(const Timeline& timeline, double ttft_ms, double e2e_ms) {
-  Json events = Json::object(), stage_bytes = Json::object(), token_ms = Json::array();
+  Json events = Json::object(), stage_bytes = Json::object();
+  const auto since_arrival = [&](const std::vector<int64_t>& times_ns) {
+    Json list = Json::array();
+    for (int64_t ns : times_ns) list.push_back(Ms(ns - timeline.at(Event::kArrived)));
+    return list;
+  };
   for (const auto& [event, name] : kEventNames) {
     if (const auto ns = Between(timeline, Event::kArrived, event)) events[name] = Ms(*ns);
   }
@@ -181,11 +187,24 @@ Json TimelineJson(const Timeline& timeline, double ttft_ms, double e2e_ms) {
     stage_bytes[kStageNames[i]] =
         i < timeline.stage_bytes.size() ? timeline.stage_bytes[i] : int64_t{0};
   }
-  for (int64_t ns : timeline.token_ns) token_ms.push_back(Ms(ns - timeline.at(Event::kArrived)));
-  Json json = {{"events_ms", std::move(events)},        {"drafted", timeline.num_drafted},
-               {"accepted", timeline.num_accepted},     {"handoffs", timeline.num_handoffs},
-               {"stage_bytes", std::move(stage_bytes)}, {"token_ms", std::move(token_ms)},
-               {"ttft_ms", Rounded(ttft_ms)},           {"e2e_ms", Rounded(e2e_ms)}};
+  Json json = {{"events_ms", std::move(events)},
+               {"drafted", timeline.num_drafted},
+               {"accepted", timeline.num_accepted},
+               {"handoffs", timeline.num_handoffs},
+               {"stage_bytes", std::move(stage_bytes)},
+               {"token_ms", since_arrival(timeline.token_ns)},
+               {"provisional_ms", since_arrival(timeline.provisional_ns)},
+               {"verify", Name(timeline.verify)},
+               {"verify_rounds", timeline.num_verify_rounds},
+               {"verified_by_source", timeline.num_source_tokens},
+               {"ttft_ms", Rounded(ttft_ms)},
+               {"e2e_ms", Rounded(e2e_ms)}};
+  if (timeline.estimated_source_ns > 0) {
+    json["verify_estimate_ms"] = {{"source", Ms(timeline.estimated_source_ns)}};
+    if (timeline.estimated_residual_ns > 0) {
+      json["verify_estimate_ms"]["residual"] = Ms(timeline.estimated_residual_ns);
+    }
+  }
   if (const auto ns = TimeToSecondToken(timeline)) json["ttst_ms"] = Ms(*ns);
   if (const auto ns = TransferTime(timeline)) json["transfer_ms"] = Ms(*ns);
   if (const auto ns = TimePerOutputToken(timeline)) json["tpot_ms"] = Ms(*ns);

@@ -152,6 +152,7 @@ Request EngineRequest(const GenerationPlan& plan, int choice, int max_model_len)
                   .sampling = asked.sampling,
                   .cache_salt = asked.cache_salt,
                   .show_drafts = asked.show_drafts,
+                  .verify = asked.verify,
                   .arrival_ns = plan.arrival_ns};
   const int64_t room = max_model_len - static_cast<int64_t>(request.prompt_ids.size());
   SamplingParams& sampling = request.sampling;

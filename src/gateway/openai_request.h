@@ -75,6 +75,7 @@ struct OpenAiRequest {
   bool continuous_usage = false;
   bool show_timeline = false;
   bool show_drafts = false;
+  std::optional<VerifyMode> verify;
 
   std::string cache_salt;
 };

@@ -144,6 +144,12 @@ MaybeError ApplyLynx(Value v, Target t) {
     }
     *out = it->get<bool>();
   }
+  const auto verify = v.json.find("verify");
+  if (verify == v.json.end() || verify->is_null()) return std::nullopt;
+  if (verify->is_string()) t.request.verify = VerifyModeOf(verify->get_ref<const std::string&>());
+  if (!t.request.verify) {
+    return InvalidValue("lynx.verify", "lynx.verify must be residual, source, hold or auto");
+  }
   return std::nullopt;
 }
 

@@ -18,7 +18,9 @@
 //                    the transfer until its terminal event.
 //
 // A prefill job goes 1, 2; its token 1 is reported at once and the transfer, which was begun before
-// the first chunk and is fed after each layer of each chunk, holds the blocks until it ends.
+// the first chunk and is fed after each layer of each chunk, holds the blocks until it ends. If it
+// is to vouch for what follows, the job stays until then, too: kRunning, kHolding and kVerifying,
+// see source_verify.cc. Final tokens may so reach the decode side in 3 and 4.
 //
 // From 2, 5 and 6 a sequence may be preempted, and from 3 and 4 its attempt may fail: it then gives
 // up its blocks and its drafts and waits again, with its final tokens as a longer prompt. Tokens
@@ -213,8 +215,7 @@ RowRequest EngineImpl::Ask(const Sequence& s) const {
 void EngineImpl::Schedule() {
   batch_.Clear();
   RemoveFinished();
-  prompts_wait_ = std::any_of(seated_.begin(), seated_.end(),
-                              [](const Owned& s) { return s->state == State::kPrefilling; });
+  prompts_wait_ = AnyPrompt();
   row_requests_.clear();
   for (const Owned& s : seated_) row_requests_.push_back(Ask(*s));
   const Plan& plan = scheduler_.Schedule(row_requests_, pool_.counts().available());

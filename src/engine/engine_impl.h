@@ -147,6 +147,7 @@ class EngineImpl final : public Engine {
   void AnswerRound(Sequence& s);
   State StateBetweenRounds(const Sequence& s) const;
   bool MayGoOn(const Sequence& s) const;
+  bool AnyPrompt() const;
   int64_t StepNs() const;
   RemotePrefillEvent& Report(Sequence& s);
 

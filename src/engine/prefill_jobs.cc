@@ -38,10 +38,10 @@ void EngineImpl::FinishPrefillJob(Sequence& s, TokenOutput first_token) {
   event.first_token = std::move(first_token);
   event.prompt_logprobs = std::move(s.prompt_logprobs);
   event.num_cached_tokens = s.num_cached_tokens;
-  event.step_ns = StepNs();
   ++counters_.finished_stop;
   const PrefillSink sink = s.prefill_sink;
   if (!KeepForVerification(s, event.first_token->id)) LeaveToTransfer(s);
+  event.step_ns = StepNs();
   sink(std::move(event));
 }
 

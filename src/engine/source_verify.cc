@@ -246,15 +246,20 @@ State EngineImpl::StateBetweenRounds(const Sequence& s) const {
   return s.job.verify == VerifyMode::kSource ? State::kHolding : State::kRunning;
 }
 
-// kAuto: an idle prefill daemon goes on by itself; a busy one only answers, once it has caught up.
+// kAuto: an idle prefill daemon goes on by itself; a busy one only answers, after token 2.
 bool EngineImpl::MayGoOn(const Sequence& s) const {
-  const bool caught_up = s.num_computed_tokens == s.num_tokens() - 1;
-  return s.job.verify != VerifyMode::kAuto || !caught_up || !prompts_wait_;
+  const bool has_gone_on = s.num_tokens() > s.num_prompt_tokens + s.job.num_emitted + 1;
+  return s.job.verify != VerifyMode::kAuto || !has_gone_on || !prompts_wait_;
+}
+
+bool EngineImpl::AnyPrompt() const {
+  return std::any_of(seated_.begin(), seated_.end(),
+                     [](const Owned& s) { return s->state == State::kPrefilling; });
 }
 
 // What a step takes while things stay as they are.
 int64_t EngineImpl::StepNs() const {
-  return prompts_wait_ && prompt_step_ns_ > 0 ? prompt_step_ns_ : answer_step_ns_;
+  return AnyPrompt() && prompt_step_ns_ > 0 ? prompt_step_ns_ : answer_step_ns_;
 }
 
 }  // namespace lynx

@@ -56,6 +56,19 @@ def test_disaggregated_without_speculation(baseline):
     assert all(t["drafted"] == 0 for t in timelines)
 
 
+@pytest.mark.parametrize("mode", ["source", "auto"])
+def test_verified_by_the_prefill_daemon(baseline, mode):
+    prompts, want = baseline
+    chosen = [i for i, p in enumerate(prompts) if 128 < len(p) <= 1500][:10]
+    with Cluster("--threads", 1, "--verify", mode) as c:
+        got, timelines = answers(c, [prompts[i] for i in chosen], concurrency=4)
+        c.wait_until_idle()
+    check(got, [want[i] for i in chosen] + [want[len(prompts) + i] for i in chosen],
+          [prompts[i] for i in chosen])
+    assert all(t["handoffs"] > 0 for t in timelines)
+    assert sum(t["verified_by_source"] for t in timelines) > 0
+
+
 def test_eight_at_once_on_two_of_each(baseline):
     prompts, want = baseline
     with Cluster("--threads", 1, "--prefill", 2, "--decode", 2) as c:

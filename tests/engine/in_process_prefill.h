@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,7 @@ class InProcessPrefill final : public RemotePrefill {
   absl::Status refuse_with;  // not OK: every attempt is refused with it
   bool swallow_first_token = false;
   bool lose_rounds = false;
+  std::function<void(RemotePrefillEvent&)> tamper;  // with what the prefill side reports
 
   void set_engine(Engine* engine) { engine_ = engine; }
   bool available() const override { return usable; }
@@ -46,6 +48,7 @@ class InProcessPrefill final : public RemotePrefill {
     }
     engine_->SubmitPrefill(request, [this, call](RemotePrefillEvent event) {
       if (swallow_first_token && event.error.ok()) return;
+      if (tamper) tamper(event);
       std::lock_guard lock(call->mutex);
       if (call->sink) call->sink(std::move(event));
     });

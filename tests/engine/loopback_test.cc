@@ -99,6 +99,32 @@ TEST_P(Loopback, EveryLosslessCodecAndNoSpeculation) {
   }
 }
 
+// Only anchors come through: whatever is certain before the hold ends, the prefill side has said.
+TEST_P(Loopback, ThePrefillSideVouchesForTokens) {
+  LoadedModel m = LoadedModel::Load(TinyModel(GetParam()));
+  const std::vector<Request> requests = MixedRequests(6, 512, 300);
+  const auto want = ColocatedTexts(requests, m);
+  for (const VerifyMode mode : {VerifyMode::kSource, VerifyMode::kHold, VerifyMode::kAuto}) {
+    for (const bool lands : {true, false}) {
+      LoopbackPair::Settings settings;
+      settings.options.verify = mode;
+      LoopbackPair pair(settings, m, m);
+      pair.link().HoldOffers(IsLaterStage);
+      for (const Request& r : requests) pair.Submit(r);
+      if (lands) {
+        pair.RunUntil([&] { return pair.decode->stats().source_tokens >= 40; });
+        pair.link().ReleaseOffers();
+      }
+      pair.RunAll();
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(pair.clients[requests[i].id].tokens, want[i]) << i << " " << Name(mode);
+      }
+      pair.link().ReleaseOffers();
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
 class LoopbackFaults : public testing::Test {
  protected:
   void SetUp() override {
@@ -172,7 +198,10 @@ TEST_F(LoopbackFaults, LoopsOnThreadsOfTheirOwn) {
   LoadedModel other = LoadedModel::Load(TinyModel("llama-gqa-tied"));
   const std::vector<Request> requests = MixedRequests(12, 512, 350);
   const auto want = ColocatedTexts(requests, m_);
-  LoopbackPair pair({}, m_, other);
+  LoopbackPair::Settings settings;
+  settings.options.verify = VerifyMode::kAuto;
+  LoopbackPair pair(settings, m_, other);
+  pair.link().LimitPullRate(2e6);
   std::thread prefill([&] { pair.prefill->Run(); });
   std::thread decode([&] { pair.decode->Run(); });
   for (const Request& r : requests) pair.Submit(r);

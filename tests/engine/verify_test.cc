@@ -73,5 +73,310 @@ TEST(Verify, TextIsTheColocatedText) {
   }
 }
 
+// Nothing after the anchor ever lands: the prefill side writes the whole answer.
+TEST(Verify, AnAnswerCanEndBeforeTheTargetLands) {
+  const std::vector<Request> requests = Mixed(12);
+  const auto want = TextsAlone(requests);
+  for (const VerifyMode mode : kAskingModes) {
+    for (const bool anchor : {true, false}) {
+      if (!anchor && mode == VerifyMode::kSource) continue;  // nothing to draft on
+      Pair pair(Options(mode), Options(mode));
+      pair.link.allow = [&](Stage s) { return s == Stage::kAnchor && anchor; };
+      for (const Request& r : requests) pair.Submit(r);
+      pair.RunAll();
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const Received& got = pair.clients[requests[i].id];
+        EXPECT_EQ(got.tokens, want[i]) << i << " " << Name(mode);
+        EXPECT_EQ(got.last.timeline.at(Event::kTargetLanded), 0);
+      }
+      EXPECT_EQ(pair.link.num_refined, 0);
+      EXPECT_EQ(pair.decode->stats().num_preemptions, 0);
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
+TEST(Verify, TheTimelineTellsWhoVouchedForWhat) {
+  for (const VerifyMode mode : kAskingModes) {
+    Pair pair(Options(VerifyMode::kResidual));
+    pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+    Request r = MakeRequest("a", RandomPrompt(150, 1), 30, 0.8f, 3);
+    r.verify = mode;
+    r.sampling.num_logprobs = 2;
+    r.show_drafts = true;
+    const Received want = Colocated().Run(r);
+    const Received got = pair.Run(r);
+    EXPECT_EQ(got.tokens, want.tokens);
+    for (size_t i = 0; i < want.outputs.size(); ++i) {
+      EXPECT_EQ(got.outputs[i].logprob, want.outputs[i].logprob);
+      EXPECT_EQ(got.outputs[i].top.size(), 2u);
+    }
+    EXPECT_TRUE(got.drafts.empty()) << "every draft was accepted or revoked";
+    const Timeline& t = got.last.timeline;
+    EXPECT_EQ(t.verify, mode == VerifyMode::kHold ? VerifyMode::kHold : VerifyMode::kSource);
+    EXPECT_EQ(t.num_source_tokens, 29);
+    EXPECT_GT(t.at(Event::kSourceVerified), t.at(Event::kFirstToken));
+    EXPECT_EQ(t.at(Event::kVerified), 0);
+    EXPECT_EQ(t.num_verify_rounds, pair.remote.num_rounds);
+    EXPECT_EQ(t.num_verify_rounds > 0, mode != VerifyMode::kHold);
+    EXPECT_EQ(t.estimated_source_ns > 0, mode == VerifyMode::kAuto);
+    ASSERT_EQ(t.provisional_ns.size(), t.token_ns.size());
+    int num_early = 0;
+    for (size_t i = 0; i < t.token_ns.size(); ++i) {
+      EXPECT_LE(t.provisional_ns[i], t.token_ns[i]);
+      num_early += t.provisional_ns[i] < t.token_ns[i];
+    }
+    EXPECT_EQ(num_early, t.num_accepted);
+    pair.ExpectNoLeak();
+  }
+}
+
+// The target lands while rounds are open and drafts are left over.
+TEST(Verify, TheTargetMayLandAtAnyMoment) {
+  const Request r = MakeRequest("a", RandomPrompt(130, 2), 60, 0.8f, 5);
+  const auto want = Alone(r);
+  for (const VerifyMode mode : kAskingModes) {
+    for (int when = 4; when < 40; ++when) {
+      Pair pair(Options(mode), Options(mode));
+      pair.link.anchor_bits = 1 + when % 3;
+      bool open = false;
+      pair.link.allow = [&](Stage s) { return s == Stage::kAnchor || open; };
+      pair.Submit(r);
+      pair.StepTimes(when);
+      open = true;
+      pair.RunAll();
+      EXPECT_EQ(pair.clients["a"].tokens, want) << Name(mode) << " " << when;
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
+TEST(Verify, WithoutRoomOnThePrefillSideTheTargetIsWaitedFor) {
+  for (const VerifyMode mode : kAskingModes) {
+    for (const int spare : {0, 1}) {
+      EngineOptions prefill = Options(mode);
+      prefill.num_kv_blocks = 2 + spare;  // the prompt takes two; one more lasts for 63 tokens
+      Pair pair(Options(mode), prefill);
+      bool open = false;
+      pair.link.allow = [&](Stage s) { return s == Stage::kAnchor || open; };
+      const Request r = MakeRequest("a", RandomPrompt(120, 2), 150, 0.8f, 5);
+      pair.Submit(r);
+      pair.StepTimes(400);
+      const Received& got = pair.clients["a"];
+      EXPECT_FALSE(got.finished);
+      EXPECT_EQ(got.tokens.size() > 1, spare == 1) << Name(mode);
+      EXPECT_LE(got.tokens.size(), 73u);
+      open = true;
+      pair.RunAll();
+      EXPECT_EQ(got.tokens, Alone(r)) << Name(mode) << " " << spare;
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
+TEST(Verify, SmallPoolsOnBothSidesDoNotDeadlock) {
+  for (const VerifyMode mode : kAskingModes) {
+    for (const int blocks : {6, 8}) {
+      EngineOptions options = Options(mode);
+      options.num_kv_blocks = blocks;
+      Pair pair(options, options);
+      int asked = 0;
+      pair.link.allow = [&](Stage s) { return s != Stage::kTarget || ++asked % 30 == 0; };
+      std::vector<Request> requests;
+      for (int i = 0; i < 8; ++i) {
+        requests.push_back(
+            MakeRequest("s" + std::to_string(i), RandomPrompt(170 + 7 * i, i), 70, 0.8f, i));
+        pair.Submit(requests.back());
+      }
+      pair.RunAll();
+      for (const Request& r : requests) EXPECT_EQ(pair.clients[r.id].tokens, Alone(r));
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
+TEST(Verify, SeatsOfThePrefillSideAreForPrompts) {
+  EngineOptions prefill = Options(VerifyMode::kSource);
+  prefill.max_num_seqs = 1;
+  Pair pair(Options(VerifyMode::kSource), prefill);
+  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+  for (int i = 0; i < 4; ++i) {
+    pair.Submit(MakeRequest("s" + std::to_string(i), RandomPrompt(150, i), 20, 0, i));
+  }
+  pair.RunAll();
+  pair.ExpectNoLeak();
+}
+
+TEST(Verify, ALossyHandoffIsNeverJudgedByExactKv) {
+  EngineOptions options = Options(VerifyMode::kSource);
+  options.exact_handoff = false;
+  Pair pair(options);
+  const Received got = pair.Run(MakeRequest("a", RandomPrompt(150, 1), 30));
+  EXPECT_EQ(got.last.timeline.verify, VerifyMode::kResidual);
+  EXPECT_EQ(got.last.timeline.num_source_tokens, 0);
+  pair.ExpectNoLeak();
+}
+
+TEST(Verify, AContinuedAnswerGoesOn) {
+  const Request whole = MakeRequest("a", RandomPrompt(150, 1), 30, 0.8f, 3);
+  const auto text = Alone(whole);
+  for (const VerifyMode mode : kAskingModes) {
+    Pair pair(Options(mode));
+    pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+    Request rest = whole;
+    rest.sampling.frequency_penalty = 0;
+    rest.emitted_ids.assign(text.begin(), text.begin() + 11);
+    EXPECT_EQ(pair.Run(rest).tokens, std::vector(text.begin() + 11, text.end())) << Name(mode);
+    pair.ExpectNoLeak();
+  }
+}
+
+// ---- failures -----------------------------------------------------------------------------------
+
+TEST(Verify, ALostPeerMeansAnotherAttemptWithWhatIsFinal) {
+  const Request r = MakeRequest("a", RandomPrompt(150, 4), 40, 0.8f, 7);
+  const auto want = Alone(r);
+  for (const VerifyMode mode : kAskingModes) {
+    for (int when = 1; when < 30; when += 2) {
+      Pair pair(Options(mode), Options(mode));
+      pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+      pair.Submit(r);
+      pair.StepTimes(when);
+      const size_t num_final = pair.clients["a"].tokens.size();
+      pair.link.FailAll();
+      pair.RunAll();
+      const Received& got = pair.clients["a"];
+      EXPECT_EQ(got.tokens, want) << Name(mode) << " " << when;
+      EXPECT_EQ(got.last.timeline.num_handoffs > 1, num_final < 40) << when;
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
+TEST(Verify, CancelInEveryPhase) {
+  for (const VerifyMode mode : kAskingModes) {
+    for (int when = 0; when < 30; ++when) {
+      Pair pair(Options(mode), Options(mode));
+      pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+      pair.Submit(MakeRequest("a", RandomPrompt(150, 4), 60, 0.8f, 1));
+      pair.StepTimes(when);
+      pair.decode->Cancel("a");
+      pair.RunAll();
+      EXPECT_EQ(pair.clients["a"].last.finish_reason, FinishReason::kAbort);
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
+TEST(Verify, ARoundThatIsNeverAnsweredCostsNothingButTime) {
+  Pair pair(Options(VerifyMode::kSource));
+  pair.remote.lose_rounds = true;
+  bool open = false;
+  pair.link.allow = [&](Stage s) { return s == Stage::kAnchor || open; };
+  const Request r = MakeRequest("a", RandomPrompt(150, 4), 40);
+  pair.Submit(r);
+  pair.StepTimes(60);
+  EXPECT_EQ(pair.clients["a"].tokens.size(), 2u);
+  open = true;
+  pair.RunAll();
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+  pair.ExpectNoLeak();
+}
+
+TEST(Verify, ReportsThatCannotBeAreAFailureOfTheAttempt) {
+  for (const bool wrong_position : {true, false}) {
+    Pair pair(Options(VerifyMode::kSource));
+    pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+    bool tampered = false;
+    pair.remote.tamper = [&](RemotePrefillEvent& event) {
+      if (event.verified.empty() || tampered) return;
+      tampered = true;
+      (wrong_position ? event.position : event.verified.front().id) += 1000;
+    };
+    const Request r = MakeRequest("a", RandomPrompt(150, 4), 40);
+    const Received got = pair.Run(r);
+    EXPECT_EQ(got.tokens, Alone(r));
+    EXPECT_EQ(got.last.timeline.num_handoffs, 2);
+    pair.ExpectNoLeak();
+  }
+}
+
+TEST(Verify, ThePrefillSideRefusesRoundsItCannotAnswer) {
+  Pair pair(Options(VerifyMode::kSource));
+  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+  RemotePrefillRequest job;
+  job.attempt = {1, 2};
+  job.prompt_ids = RandomPrompt(70, 1);
+  job.sampling.max_tokens = 40;
+  job.verify = VerifyMode::kSource;
+  std::vector<RemotePrefillEvent> events;
+  pair.prefill->SubmitPrefill(job, [&](RemotePrefillEvent e) { events.push_back(std::move(e)); });
+  const auto ask = [&](AttemptId attempt, int position, std::vector<TokenId> drafts) {
+    events.clear();
+    pair.prefill->Verify({.attempt = attempt, .position = position, .drafts = std::move(drafts)});
+    for (int i = 0; i < 3; ++i) pair.prefill->Step();
+    return events.empty() ? RemotePrefillEvent() : events.back();
+  };
+  for (int i = 0; i < 4; ++i) pair.prefill->Step();
+  ASSERT_EQ(events.size(), 2u) << "token 1, and token 2 once the job has its own block";
+  EXPECT_EQ(events[1].position, 71);
+  const TokenId second = events[1].verified.front().id;
+  EXPECT_TRUE(ask({1, 2}, 72, {FakeModel::kVocab}).cannot_verify);
+  EXPECT_TRUE(ask({1, 2}, 72, {-1}).cannot_verify);
+  EXPECT_TRUE(ask({1, 2}, 73, {30}).cannot_verify) << "beyond the end";
+  EXPECT_TRUE(ask({1, 2}, 70, {30}).cannot_verify) << "token 1 is no draft";
+  EXPECT_TRUE(ask({1, 2}, 72, {}).cannot_verify);
+  EXPECT_FALSE(ask({3, 4}, 72, {30}).round_over) << "an attempt that is not known";
+  // What has been answered meanwhile is not answered twice.
+  const RemotePrefillEvent late = ask({1, 2}, 71, {second});
+  EXPECT_TRUE(late.round_over && !late.cannot_verify && late.verified.empty());
+  const RemotePrefillEvent answer = ask({1, 2}, 71, {second, 30, 31});
+  EXPECT_TRUE(answer.round_over);
+  EXPECT_EQ(answer.position, 72);
+  EXPECT_GE(answer.verified.size(), 1u);
+  pair.prefill->CancelPrefill({1, 2});
+  pair.ExpectNoLeak();
+}
+
+TEST(Verify, TwoHundredRequestsWithFaultsAndCancels) {
+  std::mt19937 rng(11);
+  EngineOptions options = Options(VerifyMode::kAuto);
+  options.num_kv_blocks = 30;
+  options.max_waiting = 400;
+  options.max_local_prefill_length = 40;
+  Pair pair(options, options);
+  pair.link.allow = [&](Stage s) { return rng() % (s == Stage::kTarget ? 25 : 3) == 0; };
+  std::vector<Request> requests;
+  std::map<int, std::vector<std::string>> cancels;
+  for (int i = 0; i < 200; ++i) {
+    Request r = MakeRequest("x" + std::to_string(i),
+                            RandomPrompt(1 + static_cast<int>(rng() % 250), rng() % 60),
+                            1 + static_cast<int>(rng() % 40), i % 2 == 0 ? 0 : 0.8f, i);
+    r.verify = kModes[i % 4];
+    if (rng() % 10 < 3) cancels[static_cast<int>(rng() % 900)].push_back(r.id);
+    requests.push_back(std::move(r));
+  }
+  size_t submitted = 0;
+  for (int step = 0; step < 20000; ++step) {
+    if (submitted < requests.size() && step % 3 == 0) pair.Submit(requests[submitted++]);
+    for (const std::string& id : cancels[step]) pair.decode->Cancel(id);
+    if (step % 150 == 149) pair.link.FailAll();
+    pair.Step();
+    if (submitted == requests.size() && pair.clients.AllFinished()) break;
+  }
+  EXPECT_TRUE(pair.clients.AllFinished());
+  pair.ExpectNoLeak();
+  int whole = 0;
+  for (const Request& r : requests) {
+    const auto& got = pair.clients[r.id].tokens;
+    const auto want = Alone(r);
+    ASSERT_LE(got.size(), want.size());
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << r.id;
+    whole += got.size() == want.size();
+  }
+  EXPECT_GT(whole, 100);
+  EXPECT_GT(pair.decode->stats().source_tokens, 100);
+}
+
 }  // namespace
 }  // namespace lynx

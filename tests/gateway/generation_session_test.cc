@@ -195,6 +195,11 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
     output.timeline.num_accepted = 3;
     output.timeline.stage_bytes = {10, 20};
     output.timeline.token_ns = {1'005'000'000, 1'009'000'000, 1'010'000'000};
+    output.timeline.provisional_ns = {1'005'000'000, 1'007'000'000, 1'010'000'000};
+    output.timeline.verify = VerifyMode::kSource;
+    output.timeline.num_verify_rounds = 2;
+    output.timeline.num_source_tokens = 5;
+    output.timeline.estimated_source_ns = 3'000'000;
     return std::vector{output};
   });
   const Json usage = Whole(R"({"prompt":"ab","lynx":{"timeline":true}})")["usage"];
@@ -202,6 +207,11 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
   EXPECT_EQ(usage["lynx"]["events_ms"], (Json{{"first_token", 5.0}}));
   EXPECT_EQ(usage["lynx"]["drafted"], 4);
   EXPECT_EQ(usage["lynx"]["ttst_ms"], 9.0);
+  EXPECT_EQ(usage["lynx"]["provisional_ms"], (Json{5.0, 7.0, 10.0}));
+  EXPECT_EQ(usage["lynx"]["verify"], "source");
+  EXPECT_EQ(usage["lynx"]["verify_rounds"], 2);
+  EXPECT_EQ(usage["lynx"]["verified_by_source"], 5);
+  EXPECT_EQ(usage["lynx"]["verify_estimate_ms"], (Json{{"source", 3.0}}));
   EXPECT_EQ(usage["lynx"]["tpot_ms"], 2.5);
   EXPECT_EQ(usage["lynx"]["longest_stall_ms"], 4.0);
   EXPECT_EQ(usage["lynx"]["acceptance_rate"], 0.75);

@@ -115,6 +115,8 @@ TEST(OpenAiRequest, RefusesWithTheFieldsName) {
       {C, R"("truncation_side":"up")", "truncation_side"},
       {C, R"("lynx":{"timeline":1})", "lynx.timeline"},
       {C, R"("lynx":true)", "lynx"},
+      {C, R"("lynx":{"verify":true})", "lynx.verify"},
+      {C, R"("lynx":{"verify":"never"})", "lynx.verify"},
       {C, R"("prompt":"")", "prompt"},
       {C, R"("prompt":[])", "prompt"},
       {C, R"("prompt":[[]])", "prompt"},
@@ -228,7 +230,7 @@ TEST(OpenAiRequest, ReadsEveryValue) {
             "repetition_penalty":1.1,"seed":-9223372036854775808,"logit_bias":{"5":-200,"1":3.5},
             "stop":["x","y"],"stop_token_ids":[9,7],"logprobs":2,"echo":true,"stream":true,
             "stream_options":{"include_usage":true,"continuous_usage_stats":true},
-            "cache_salt":"s","priority":0,"lynx":{"timeline":true,"drafts":true,"other":1})");
+            "cache_salt":"s","priority":0,"lynx":{"timeline":true,"drafts":true,"verify":"hold","other":1})");
   EXPECT_EQ(request.model, "org/tiny");
   EXPECT_EQ(request.max_tokens, 1000000000000);
   EXPECT_EQ(request.num_samples, 2);
@@ -242,6 +244,7 @@ TEST(OpenAiRequest, ReadsEveryValue) {
   EXPECT_EQ(sampling.num_prompt_logprobs, 2);  // because of echo
   EXPECT_TRUE(request.include_usage && request.continuous_usage && request.show_timeline &&
               request.show_drafts);
+  EXPECT_EQ(request.verify, VerifyMode::kHold);
 }
 
 TEST(OpenAiRequest, GreedyTurnsTheFiltersOff) {

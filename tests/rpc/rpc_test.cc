@@ -217,6 +217,17 @@ TEST(Convert, RequestSurvivesTheWire) {
   EXPECT_EQ(back->sampling.seed, ~uint64_t{0});
 }
 
+TEST(Convert, VerifyModesSurviveTheWire) {
+  Request request = MakeRequest("r");
+  EXPECT_FALSE(FromProto(ToProto(request), kVocab)->verify.has_value());
+  request.verify = VerifyMode::kHold;
+  EXPECT_EQ(FromProto(ToProto(request), kVocab)->verify, VerifyMode::kHold);
+  v1::GenerateRequest message = ToProto(request);
+  message.set_verify(4);
+  EXPECT_THAT(std::string(FromProto(message, kVocab).status().message()),
+              HasSubstr("verify: 4 is not in 0..3"));
+}
+
 TEST(Convert, RefusesIdsOutsideTheVocabulary) {
   Request request = MakeRequest("r");
   request.prompt_ids.push_back(kVocab);
@@ -232,7 +243,15 @@ TEST(Convert, TimelineBecomesRelativeToArrival) {
   output.timeline.Mark(Event::kArrived, 1000);
   output.timeline.Mark(Event::kFirstToken, 1500);
   output.timeline.token_ns = {1500};
+  output.timeline.provisional_ns = {1400};
+  output.timeline.verify = VerifyMode::kSource;
+  output.timeline.num_source_tokens = 3;
+  output.timeline.estimated_residual_ns = 77;
   const EngineOutput back = FromProto(ToProto(output));
+  EXPECT_EQ(back.timeline.token_ns[0] - back.timeline.provisional_ns[0], 100);
+  EXPECT_EQ(back.timeline.verify, VerifyMode::kSource);
+  EXPECT_EQ(back.timeline.num_source_tokens, 3);
+  EXPECT_EQ(back.timeline.estimated_residual_ns, 77);
   EXPECT_EQ(back.timeline.at(Event::kFirstToken) - back.timeline.at(Event::kArrived), 500);
   EXPECT_EQ(back.timeline.at(Event::kFirstDraft), 0);
   EXPECT_EQ(back.finish_reason, FinishReason::kStop);
@@ -356,6 +375,26 @@ TEST(Generate, GoesOnElsewhereWhenADaemonGivesUp) {
   EXPECT_THAT(std::string(last.error.message()), HasSubstr("the engine is stopping"));
 }
 
+// Its links may be the trouble; when nobody else's are better, that is what the client hears.
+TEST(Generate, GoesOnElsewhereWhenNoKvArrives) {
+  Daemon first(ReadyInfo("decode0")), second(ReadyInfo("decode1"));
+  const auto client = ClusterClient::Create({.decode_addresses = {first.address, second.address}});
+  ASSERT_TRUE(Eventually([&] {
+    const auto daemons = client->daemons();
+    return daemons[0].healthy && daemons[1].healthy;
+  }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  EngineOutput lost = Tokens({}, FinishReason::kError);
+  lost.error = absl::DataLossError("hand-off 3 of 3 failed: link lost");
+  first.engine.Emit(0, lost);
+  second.engine.request(0);
+  second.engine.Emit(0, lost);
+  EXPECT_FALSE(box.Next().finished());
+  EXPECT_FALSE(box.Next().finished());
+  EXPECT_TRUE(absl::IsDataLoss(box.Next().error));
+}
+
 TEST(Generate, ALostDaemonThatNobodyReplacesIsNamedWithoutItsAddress) {
   auto decode = std::make_unique<Daemon>(ReadyInfo("decode0"));
   const std::string address = decode->address;
@@ -406,6 +445,55 @@ TEST(Prefill, FirstTokenComesUpAndLandedClosesTheCall) {
   prefill.engine.job(1);
   EXPECT_TRUE(prefill.engine.cancelled_prefills_.empty());
   EXPECT_TRUE(box.empty());
+}
+
+TEST(Prefill, RoundsGoDownAndFinalTokensComeUp) {
+  Daemon prefill(ReadyInfo("prefill0"));
+  const auto client = PrefillClient::Create({prefill.address}, ReadyInfo("decode0"));
+  ASSERT_TRUE(Eventually([&] { return client->available(); }));
+  Mailbox<RemotePrefillEvent> box;
+  RemotePrefillRequest request = MakePrefill(5);
+  request.verify = VerifyMode::kSource;
+  client->Start(request, box.sink());
+  EXPECT_EQ(prefill.engine.job(0).verify, VerifyMode::kSource);
+  client->Verify({.attempt = {5, 5}, .position = 4, .drafts = {7, 8}});
+  ASSERT_TRUE(prefill.engine.WaitUntil([&] { return !prefill.engine.rounds_.empty(); }));
+  const VerifyRequest& round = prefill.engine.rounds_[0];
+  EXPECT_EQ(round.attempt, (AttemptId{5, 5}));
+  EXPECT_EQ(round.position, 4);
+  EXPECT_THAT(round.drafts, ElementsAre(7, 8));
+  RemotePrefillEvent event;
+  event.verified = {{.id = 7, .logprob = -0.5f, .rank = 1, .top = {{7, -0.5f, 1}}}, {.id = 9}};
+  event.position = 4;
+  event.round_over = true;
+  event.step_ns = 123;
+  prefill.engine.EmitPrefill(0, event);
+  RemotePrefillEvent got = box.Next();
+  EXPECT_FALSE(got.first_token.has_value());
+  ASSERT_EQ(got.verified.size(), 2u);
+  EXPECT_EQ(got.verified[0].top.size(), 1u);
+  EXPECT_EQ(got.verified[1].id, 9);
+  EXPECT_EQ(got.position, 4);
+  EXPECT_TRUE(got.round_over && !got.cannot_verify);
+  EXPECT_EQ(got.step_ns, 123);
+  RemotePrefillEvent refusal;
+  refusal.round_over = refusal.cannot_verify = true;
+  prefill.engine.EmitPrefill(0, refusal);
+  got = box.Next();
+  EXPECT_TRUE(got.round_over && got.cannot_verify && got.verified.empty());
+  EXPECT_TRUE(prefill.engine.cancelled_prefills_.empty());
+}
+
+TEST(Prefill, ARoundOutsideTheVocabularyEndsTheCall) {
+  Daemon prefill(ReadyInfo("prefill0"));
+  const auto client = PrefillClient::Create({prefill.address}, ReadyInfo("decode0"));
+  ASSERT_TRUE(Eventually([&] { return client->available(); }));
+  Mailbox<RemotePrefillEvent> box;
+  client->Start(MakePrefill(6), box.sink());
+  client->Verify({.attempt = {6, 6}, .position = 4, .drafts = {kVocab}});
+  EXPECT_TRUE(absl::IsInvalidArgument(box.Next().error));
+  EXPECT_TRUE(
+      prefill.engine.WaitUntil([&] { return !prefill.engine.cancelled_prefills_.empty(); }));
 }
 
 TEST(Prefill, LandedAfterTheDaemonHasGoneIsHarmless) {

@@ -11,6 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 
 RowRequest Decode(int64_t arrival, int position, int num_blocks) {
   return {.precedence = {.arrival = arrival},
@@ -130,6 +131,22 @@ TEST(Scheduler, AdmissionNeedsBlocksASeatAndASpareBlock) {
   EXPECT_TRUE(s.Admit(3, 0)) << "smaller ones go past";
   EXPECT_EQ(s.AdmittedRows(400), 112);
   EXPECT_FALSE(s.Admit(0, 0)) << "no seat";
+}
+
+TEST(Scheduler, WhatTakesNoSeatLeavesThemAll) {
+  Scheduler s({.max_num_seqs = 2});
+  std::vector<RowRequest> requests = {Decode(0, 64, 2), Decode(1, 64, 2)};
+  for (RowRequest& r : requests) r.takes_seat = false;
+  EXPECT_THAT(Rows(s.Schedule(requests, 9)), ElementsAre(Pair(0, 1), Pair(1, 1)));
+  EXPECT_EQ(s.num_free_seats(), 2);
+}
+
+TEST(Scheduler, PrefillShrinksOnlyWhereDecodesAreToBeProtected) {
+  const std::vector<RowRequest> requests = {Decode(0, 10, 1), Prefill(1, 1000)};
+  Scheduler protects({.max_num_batched_tokens = 512});
+  EXPECT_EQ(Rows(protects.Schedule(requests, 9))[1], 128);
+  Scheduler does_not({.max_num_batched_tokens = 512, .shrink_prefill = false});
+  EXPECT_EQ(Rows(does_not.Schedule(requests, 9))[1], 511);
 }
 
 TEST(Scheduler, ASingleSequenceMayTakeThePool) {

@@ -157,6 +157,21 @@ def test_slow_link_drafts_and_stays_exact(expected):
     assert 0 < accepted < drafted, f"drafted {drafted}, accepted {accepted}"
 
 
+@pytest.mark.parametrize("mode", ["source", "hold", "auto"])
+def test_slow_link_and_the_prefill_daemon_vouches(expected, mode):
+    chosen = [e for e in expected if len(e[0]) > 500][::3]
+    by_source = rounds = 0
+    with Lab("30mbit", "--verify", mode) as lab:
+        for prompt, options, want in chosen:
+            got, timeline = lab.complete(prompt, 64, **options)
+            assert got == want
+            assert timeline["verify"] == ("hold" if mode == "hold" else "source")
+            by_source += timeline["verified_by_source"]
+            rounds += timeline["verify_rounds"]
+    assert by_source > 30
+    assert mode == "auto" or (rounds > 0) == (mode == "source")
+
+
 def test_anchors_overtake_residuals(expected):
     first = next(p for p, _, _ in expected if len(p) == 700)
     second = next(p for p, _, _ in expected if len(p) == 320)

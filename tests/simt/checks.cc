@@ -10,18 +10,19 @@ RunningBlock block;
 namespace {
 
 bool InWarp(uint16_t who, uint16_t thread) {
-  if (who >= kSeveralWarps) return false;
-  const int warp = (who & kSeveralOfWarp) ? who & ~kSeveralOfWarp : (who & (kMaxThreads - 1)) / 32;
+  who &= ~kAtomic;
+  if (who == kSeveralWarps) return false;
+  const int warp = (who & kSeveralOfWarp) != 0 ? who & ~kSeveralOfWarp : who / 32;
   return warp == thread / 32;
 }
 
 uint16_t WarpEpoch() { return block.warp_epoch[block.thread / 32]; }
 
 std::string Who(uint16_t who) {
-  if (who == kSeveralAtomic) return "atomics of several threads";
-  if (who & kAtomic) return "an atomic of thread " + std::to_string(who & ~kAtomic);
+  if ((who & kAtomic) != 0) return "atomics of " + Who(who & ~kAtomic);
   if (who == kSeveralWarps) return "threads of several warps";
-  if (who & kSeveralOfWarp) return "threads of warp " + std::to_string(who & ~kSeveralOfWarp);
+  if ((who & kSeveralOfWarp) != 0)
+    return "threads of warp " + std::to_string(who & ~kSeveralOfWarp);
   return "thread " + std::to_string(who);
 }
 
@@ -51,19 +52,31 @@ void CheckNotUnderCopy(const SharedArray* a, size_t offset, size_t bytes, const 
   }
 }
 
-// Adds a reader. One mark stands for all of them: any reader of another warp conflicts with a
-// write just as well as that one, and older readers of the same warp are ordered by __syncwarp.
-void AddReader(Access& read) {
-  const Access mine = {block.epoch, WarpEpoch(), block.thread};
-  if (read.epoch != block.epoch || read.who == block.thread) {
-    read = mine;
-  } else if (!InWarp(read.who, block.thread)) {
-    read = {block.epoch, 0, kSeveralWarps};
-  } else if (read.warp_epoch != mine.warp_epoch) {
-    read = mine;
+// Adds the running thread to those of one kind (readers, or atomics) that do not race with each
+// other. One mark stands for all: any thread of another warp conflicts just as well as that one,
+// and what the same warp did before is ordered by __syncwarp.
+void AddTo(Access& seen, uint16_t kind) {
+  const Access mine = {block.epoch, WarpEpoch(), static_cast<uint16_t>(block.thread | kind)};
+  if (seen.epoch != block.epoch || seen.who == mine.who) {
+    seen = mine;
+  } else if (!InWarp(seen.who, block.thread)) {
+    seen = {block.epoch, 0, static_cast<uint16_t>(kSeveralWarps | kind)};
+  } else if (seen.warp_epoch != mine.warp_epoch) {
+    seen = mine;
   } else {
-    read.who = static_cast<uint16_t>(kSeveralOfWarp | block.thread / 32);
+    seen.who = static_cast<uint16_t>(kSeveralOfWarp | block.thread / 32 | kind);
   }
+}
+
+void AddWrite(Access& seen, uint16_t who) {
+  const Access mine = {block.epoch, WarpEpoch(), who};
+  const bool atomic = (who & kAtomic) != 0;
+  if (atomic && seen.epoch == block.epoch) {
+    if ((seen.who & kAtomic) != 0) return AddTo(seen, kAtomic);
+    // One's own plain write just before stays: it is what other threads race with.
+    if (seen.who == block.thread && seen.warp_epoch == mine.warp_epoch) return;
+  }
+  seen = mine;
 }
 
 }  // namespace
@@ -81,7 +94,7 @@ void CheckSharedRead(const SharedArray* a, size_t offset, size_t bytes, const Si
     if ((h.write.who & ~kAtomic) != block.thread && !Ordered(h.write)) {
       ReportRace(a, i, "read", "wrote", h.write, site);
     }
-    AddReader(h.read);
+    AddTo(h.read, 0);
   }
 }
 
@@ -102,8 +115,7 @@ void CheckSharedWrite(const SharedArray* a, size_t offset, size_t bytes, uint16_
     if (h.read.who != block.thread && !Ordered(h.read)) {
       ReportRace(a, i, "write", "read", h.read, site);
     }
-    const bool several = both_atomic && h.write.epoch == block.epoch && h.write.who != who;
-    h.write = {block.epoch, WarpEpoch(), several ? kSeveralAtomic : who};
+    AddWrite(h.write, who);
   }
 }
 

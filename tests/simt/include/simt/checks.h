@@ -64,10 +64,9 @@ struct Access {
   uint16_t warp_epoch = 0;
   uint16_t who = 0;  // a thread, or one of the marks below
 };
-inline constexpr uint16_t kSeveralOfWarp = 0x4000;  // | warp: readers at this warp_epoch
-inline constexpr uint16_t kSeveralWarps = 0x7fff;   // readers
-inline constexpr uint16_t kAtomic = 0x8000;         // | thread: written by an atomic
-inline constexpr uint16_t kSeveralAtomic = 0xffff;  // written by atomics of several threads
+inline constexpr uint16_t kSeveralOfWarp = 0x4000;  // | warp: threads of it, at this warp_epoch
+inline constexpr uint16_t kSeveralWarps = 0x7fff;
+inline constexpr uint16_t kAtomic = 0x8000;  // | any of these: written by atomics
 
 struct ByteHistory {
   Access write;

@@ -7,8 +7,6 @@
 #include <xmmintrin.h>
 
 #include <bit>
-#include <boost/context/fiber.hpp>
-#include <boost/context/protected_fixedsize_stack.hpp>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "simt/launch.h"
+#include "tests/simt/fiber.h"
 
 SimtIndex threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -25,9 +24,7 @@ dim3 blockDim, gridDim;
 namespace lynx::simt {
 namespace {
 
-namespace context = boost::context;
-
-constexpr size_t kStackBytes = 128 << 10;
+constexpr size_t kStackBytes = 256 << 10;
 constexpr unsigned kFlushToZero = 0x8040;  // FTZ and DAZ: kernels are compiled with -ftz=true
 constexpr size_t kMaxStaticSharedBytes = 48 << 10;
 
@@ -40,9 +37,8 @@ struct CopyUnderWay {
   const SharedArray* to_array;
 };
 
-// What one thread waits in, or is started by.
 struct Thread {
-  context::fiber context;
+  Fiber fiber;
   SimtIndex index;
   std::vector<CopyUnderWay> copies;
   std::vector<size_t> commits;  // ends in copies
@@ -98,7 +94,7 @@ class Multiprocessor {
   void RunBlock();
   void UnwindBlock();
   void ForgetCopies();
-  context::fiber ThreadMain(context::fiber&& from, int thread);
+  [[noreturn]] void ThreadMain(int thread);
   void EndThread();
   Thread* NextReady();  // null when no thread is ready
   void SwitchTo(Thread& to);
@@ -113,7 +109,7 @@ class Multiprocessor {
   std::vector<std::unique_ptr<Thread>> threads_;
   Thread host_;
   Thread* current_ = &host_;
-  Thread* previous_ = nullptr;
+  Fiber* previous_ = nullptr;  // who switched last
 
   const char* kernel_ = "";
   void (*body_)(const void*) = nullptr;
@@ -178,9 +174,10 @@ void Multiprocessor::Run(const dim3& grid, const dim3& block_shape, size_t share
   declared_.clear();
   for (int t = static_cast<int>(threads_.size()); t < num_threads_; ++t) {
     threads_.push_back(std::make_unique<Thread>());
-    threads_[t]->context =
-        context::fiber(std::allocator_arg, context::protected_fixedsize_stack(kStackBytes),
-                       [this, t](context::fiber&& from) { return ThreadMain(std::move(from), t); });
+    threads_[t]->fiber.Start(kStackBytes, [this, t](boost::context::fiber&& from) {
+      threads_[t]->fiber.Arrive(*previous_, std::move(from));
+      ThreadMain(t);
+    });
   }
   block.running = true;
   for (uint64_t linear : BlockOrder(uint64_t{grid.x} * grid.y * grid.z)) {
@@ -254,8 +251,7 @@ void Multiprocessor::ForgetCopies() {
   std::memset(block.under_copy, 0, sizeof(block.under_copy));
 }
 
-context::fiber Multiprocessor::ThreadMain(context::fiber&& from, int thread) {
-  previous_->context = std::move(from);
+void Multiprocessor::ThreadMain(int thread) {
   _mm_setcsr(_mm_getcsr() | kFlushToZero);
   for (;;) {
     Publish(thread);
@@ -305,10 +301,9 @@ Thread* Multiprocessor::NextReady() {
 
 void Multiprocessor::SwitchTo(Thread& to) {
   Thread* const self = current_;
-  previous_ = self;
+  previous_ = &self->fiber;
   current_ = &to;
-  context::fiber from = std::move(to.context).resume();
-  previous_->context = std::move(from);
+  self->fiber.SwitchTo(to.fiber, &previous_);
   current_ = self;
 }
 

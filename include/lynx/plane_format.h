@@ -13,7 +13,7 @@ namespace lynx {
 
 inline constexpr int kNumPlanes = 5;  // 2 | 1 | 1 | 4 | exact
 inline constexpr int kExactPlane = 4;
-inline constexpr std::array<int, kExactPlane> kPlaneBits = {2, 1, 1, 4};
+constexpr int PlaneBits(int plane) { return plane == 0 ? 2 : plane == 3 ? 4 : 1; }
 inline constexpr int kMaxHeadDim = 256;
 
 // A group with these two codes (low above high) is sent raw.
@@ -51,7 +51,8 @@ struct PlaneLayout {
     return std::max(0, live_begin - (first_block + i) * kBlockSize);
   }
   constexpr int block_live_end(int i) const {
-    return std::min(kBlockSize, live_end - (first_block + i) * kBlockSize);
+    // By value: devices cannot refer to a constant of the host.
+    return std::min(int{kBlockSize}, live_end - (first_block + i) * kBlockSize);
   }
 
   // Plane 0: page metadata, group codes, code rows, protected tokens, raw groups.
@@ -68,7 +69,7 @@ struct PlaneLayout {
 
   // Planes 0 .. 3: the code rows of one live block.
   constexpr size_t block_code_bytes(int plane) const {
-    return size_t(kBlockSize) * head_dim * kPlaneBits[plane] / 8;
+    return size_t(kBlockSize) * head_dim * PlaneBits(plane) / 8;
   }
   // Planes 1 .. 3 are nothing but code rows.
   constexpr size_t code_plane_bytes(int plane) const {

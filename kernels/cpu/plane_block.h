@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plane format, one block (64 tokens) at a time. plane_encode.cc and plane_decode.cc walk a
-// page with these; plane_ref.cc is their meaning, plane_simd.cc gives the same bits faster.
+// page with these; plane_ref.cc is their meaning, plane_simd.cc gives the same bits faster. The
+// numbers are those of kernels/common/plane_math.h.
 //
 // Order of elements: a tile is a sequence of 16-lane vectors, vector v = elements 16v .. 16v + 15.
 // Sixteen vectors make a chunk, two chunks a pair. Rows of a block (all little-endian dwords, one
@@ -11,41 +12,15 @@
 //   plane 3   2 rows per chunk: nibble i of row r = code bits 3..0 of vector 2i + r
 // Parameters lo, step are per channel: lanes share one for keys (a vector lies in one channel),
 // and each has its own for values (a vector is 16 channels of one token).
-//
-// None of this depends on the FTZ and DAZ modes: no operand or result is subnormal where it counts.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/plane_math.h"
 #include "lynx/types.h"
 
 namespace lynx::cpu {
-
-// BF16 patterns in the order of their values; -0 comes just before +0, Inf and NaN at the ends.
-inline int16_t OrderedKey(Bf16 v) {
-  const auto bits = static_cast<int16_t>(v.bits);
-  return static_cast<int16_t>(bits ^ ((bits >> 15) & 0x7fff));
-}
-inline Bf16 FromOrderedKey(int32_t key) {
-  return {static_cast<uint16_t>(key ^ ((static_cast<int16_t>(key) >> 15) & 0x7fff))};
-}
-// The smallest BF16 value not below f, as a key. f is finite and not subnormal.
-inline int32_t CeilKey(float f) {
-  const auto bits = std::bit_cast<int32_t>(f);
-  const int32_t key = bits ^ ((bits >> 31) & 0x7fffffff);
-  return (key + (bits < 0 ? 0 : 0xffff)) >> 16;
-}
-// v as a float to be compared with cell bounds: -0 and the negative subnormals lie below 0.
-inline float BoundOperand(Bf16 v) {
-  const uint32_t bits = uint32_t{v.bits} << 16;
-  const bool tiny_negative = bits >= 0x80000000u && bits < 0x80800000u;
-  return std::bit_cast<float>(tiny_negative ? 0x80800000u : bits);
-}
-// Bound q of a group: cell q is [CellBound(q), CellBound(q + 1)). One rounding.
-inline float CellBound(float q, float step, float lo) { return std::fma(q, step, lo); }
 
 struct GroupCodesParams {
   int head_dim = 0;

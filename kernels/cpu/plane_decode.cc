@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/dequantize.h"
 #include "kernels/cpu/plane_page.h"
 
 namespace lynx::cpu {
@@ -110,7 +109,7 @@ bool PageDecoder::ReadPageMetadata() {
   for (int c = 0; c < head_dim(); ++c) {
     if ((lo[c] & kMagnitude) >= kInfinity || range[c] >= kInfinity) return false;
     page_lo_[c] = HalfToFloat(lo[c]);
-    unit_[c] = HalfToFloat(range[c]) * 0x1p-8f;
+    unit_[c] = GroupUnit(range[c]);
   }
   return true;
 }

@@ -9,18 +9,10 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/dequantize.h"
 #include "kernels/cpu/plane_page.h"
 
 namespace lynx::cpu {
 namespace {
-
-// A group with a magnitude of 2^15 or more, Inf or NaN is sent raw: so page metadata always fits
-// FP16.
-constexpr int16_t kMaxCodedKey = 0x4700 - 1;
-bool IsRaw(int16_t min_key, int16_t max_key) {
-  return max_key > kMaxCodedKey || min_key < static_cast<int16_t>(~kMaxCodedKey);
-}
 
 class PageEncoder {
  public:
@@ -78,32 +70,12 @@ const Bf16* PageEncoder::LiveTile(int i) {
   return scratch_;
 }
 
-// FP16 low and range that hold every value of the channel strictly: lo <= x < lo + range as floats.
-// The range is at least 2^-6 of the largest magnitude, so that a cell is never narrower than the
-// rounding of its bounds. A channel of +0 alone has range 0.
-struct ChannelRange {
-  uint16_t lo = 0;
-  uint16_t range = 0;
-};
-ChannelRange CoverKeys(int16_t min_key, int16_t max_key) {
-  if (min_key == 0 && max_key == 0) return {};
-  const float least = BoundOperand(FromOrderedKey(min_key));
-  const float greatest = BoundOperand(FromOrderedKey(max_key));
-  ChannelRange r;
-  r.lo = HalfBelow(least);
-  const float lo = HalfToFloat(r.lo);
-  const float smallest_range = 0x1p-6f * std::max(std::abs(lo), std::abs(greatest));
-  r.range = HalfAbove(std::max(greatest - lo, smallest_range));
-  while (!(lo + HalfToFloat(r.range) > greatest)) ++r.range;
-  return r;
-}
-
 void PageEncoder::PutPageMetadata() {
   std::byte* out = params_.planes[0];
   for (int c = 0; c < head_dim(); ++c) {
     int16_t min_key = INT16_MAX, max_key = INT16_MIN;
     for (int i = 0; i < layout_.num_blocks; ++i) {
-      if (IsRaw(min_key_[i][c], max_key_[i][c])) continue;
+      if (IsRawGroup(min_key_[i][c], max_key_[i][c])) continue;
       min_key = std::min(min_key, min_key_[i][c]);
       max_key = std::max(max_key, max_key_[i][c]);
     }
@@ -111,7 +83,7 @@ void PageEncoder::PutPageMetadata() {
     std::memcpy(out + c * sizeof(r.lo), &r.lo, sizeof(r.lo));
     std::memcpy(out + (head_dim() + c) * sizeof(r.range), &r.range, sizeof(r.range));
     page_lo_[c] = HalfToFloat(r.lo);
-    unit_[c] = HalfToFloat(r.range) * 0x1p-8f;
+    unit_[c] = GroupUnit(r.range);
   }
 }
 
@@ -154,7 +126,7 @@ void PageEncoder::EncodeBlock(int i) {
   kernels_.group_bounds(head_dim(), page_lo_, unit_, low, high, lo_, step_);
   bool any_raw = false;
   for (int c = 0; c < head_dim(); ++c) {
-    if (!IsRaw(min_key_[i][c], max_key_[i][c])) continue;
+    if (!IsRawGroup(min_key_[i][c], max_key_[i][c])) continue;
     low[c] = kRawLowCode;
     high[c] = kRawHighCode;
     lo_[c] = step_[c] = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words of the plane kernels on vectors: one part of the 16 virtual lanes (lanes-inl.h) at a
-// time. Each is the vector form of the function of the same name in plane_block.h or plane_ref.cc.
+// time. Each is the vector form of the function of the same name in kernels/common/plane_math.h.
 #if defined(LYNX_KERNELS_CPU_PLANE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LYNX_KERNELS_CPU_PLANE_LANES_INL_H_
 #undef LYNX_KERNELS_CPU_PLANE_LANES_INL_H_

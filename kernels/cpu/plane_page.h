@@ -15,10 +15,6 @@ const PlaneBlockKernels& PlaneBlockKernelsFor(Target target);
 void EncodePlanes(const PlaneBlockKernels& kernels, const PlaneEncodeParams& params);
 void DecodePlanes(const PlaneBlockKernels& kernels, const PlaneDecodeParams& params);
 
-// The largest FP16 value not above x, the smallest not below it. |x| <= 65504.
-uint16_t HalfBelow(float x);
-uint16_t HalfAbove(float x);
-
 // Element index of (channel, token) inside a tile.
 inline size_t TileIndex(KvKind kind, int head_dim, int channel, int token) {
   return kind == KvKind::kKey ? static_cast<size_t>(channel) * kBlockSize + token

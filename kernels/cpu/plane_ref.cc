@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/cpu/plane_block.h"
+#include "lynx/plane_format.h"
 
 namespace lynx::cpu {
 namespace {
@@ -31,34 +32,11 @@ void KeyRange(KvKind kind, int head_dim, const Bf16* tile, int16_t* min_key, int
   }
 }
 
-// Truncates t to an integer in 0 .. 255. NaN, which a group that will be sent raw may give, is 0.
-int ClampCode(float t) { return t > 0 ? static_cast<int>(std::min(t, 255.0f)) : 0; }
-
-float GroupLow(int low, float unit, float page_lo) {
-  return std::fma(static_cast<float>(low), unit, page_lo);
-}
-float GroupStep(int low, int high, float unit) {
-  return static_cast<float>(high + 1 - low) * (unit * 0x1p-8f);
-}
-
-void GroupCodes(const GroupCodesParams& p) {
+void CodeGroups(const GroupCodesParams& p) {
   for (int c = 0; c < p.head_dim; ++c) {
-    const float page_lo = p.page_lo[c], unit = p.unit[c];
-    const float least = BoundOperand(FromOrderedKey(p.min_key[c]));
-    const float greatest = BoundOperand(FromOrderedKey(p.max_key[c]));
-    const float scale = unit > 0 ? 1.0f / unit : 0.0f;
-    int low = ClampCode((least - page_lo) * scale);
-    if (GroupLow(low, unit, page_lo) > least) low = std::max(low - 1, 0);
-    const float lo = GroupLow(low, unit, page_lo);
-    int high = ClampCode((greatest - page_lo) * scale);
-    if (!(CellBound(256, GroupStep(low, high, unit), lo) > greatest))
-      high = std::min(high + 1, 255);
-    if (lo > least || !(CellBound(256, GroupStep(low, high, unit), lo) > greatest)) {
-      low = 0;
-      high = 255;
-    }
-    p.low[c] = static_cast<uint8_t>(low);
-    p.high[c] = static_cast<uint8_t>(high);
+    const GroupCodes codes = CodesOfGroup(p.min_key[c], p.max_key[c], p.page_lo[c], p.unit[c]);
+    p.low[c] = static_cast<uint8_t>(codes.low);
+    p.high[c] = static_cast<uint8_t>(codes.high);
   }
 }
 
@@ -68,27 +46,6 @@ void GroupBounds(int head_dim, const float* page_lo, const float* unit, const ui
     lo[c] = GroupLow(low[c], unit[c], page_lo[c]);
     step[c] = GroupStep(low[c], high[c], unit[c]);
   }
-}
-
-// The cell that holds x. The estimate is off by at most one (docs/plane_format.md).
-int Code(float x, float step, float lo) {
-  if (step == 0) return 0;
-  int q = ClampCode((x - lo) * (1.0f / step));
-  const bool below = CellBound(static_cast<float>(q), step, lo) > x;
-  const bool above = CellBound(static_cast<float>(q + 1), step, lo) <= x;
-  return q - below + above;
-}
-
-// The BF16 values of a cell: count of them from key `first`. An empty cell counts as one.
-struct Cell {
-  int32_t first;
-  int count;
-  int index_bits() const { return std::bit_width(static_cast<uint32_t>(count - 1)); }
-};
-Cell CellValues(int q, float step, float lo) {
-  const int32_t first = CeilKey(CellBound(static_cast<float>(q), step, lo));
-  const int32_t end = CeilKey(CellBound(static_cast<float>(q + 1), step, lo));
-  return {first, std::max(end - first, 1)};
 }
 
 uint32_t LoadDword(const std::byte* row, int lane) {
@@ -139,15 +96,14 @@ struct BitWriter {
 
 size_t Encode(const EncodeBlockParams& p) {
   const int num_elements = kBlockSize * p.head_dim;
-  constexpr int kBits[4] = {2, 1, 1, 4};
   for (int plane = 0; plane < 4; ++plane) {
-    std::memset(p.rows[plane], 0, static_cast<size_t>(num_elements) * kBits[plane] / 8);
+    std::memset(p.rows[plane], 0, static_cast<size_t>(num_elements) * PlaneBits(plane) / 8);
   }
   BitWriter stream{p.stream};
   for (int e = 0; e < num_elements; ++e) {
     const auto [channel, token] = Locate(p.kind, p.head_dim, e);
     const float step = p.step[channel], lo = p.lo[channel];
-    const int q = Code(BoundOperand(p.tile[e]), step, lo);
+    const int q = CellOf(BoundOperand(p.tile[e]), step, 1.0f / step, lo);
     const CodePlace place(e);
     for (int plane = 0; plane < 4; ++plane) {
       const uint32_t bits = (static_cast<uint32_t>(q) >> kCodeShift[plane]) & kCodeMask[plane];
@@ -173,9 +129,8 @@ uint32_t ReadBits(const std::byte* stream, size_t bytes, size_t at, int bits) {
 
 bool Decode(const DecodeBlockParams& p) {
   int num_bits = 0;
-  constexpr int kBits[4] = {2, 1, 1, 4};
-  for (int plane = 0; plane < 4 && p.rows[plane] != nullptr; ++plane) num_bits += kBits[plane];
-  const float centre = static_cast<float>(1 << (8 - num_bits)) * 0.5f;
+  for (int plane = 0; plane < 4 && p.rows[plane] != nullptr; ++plane) num_bits += PlaneBits(plane);
+  const float centre = CodeCentre(num_bits);
   size_t at = 0;
   bool ok = true;
   for (int e = 0; e < kBlockSize * p.head_dim; ++e) {
@@ -204,6 +159,6 @@ bool Decode(const DecodeBlockParams& p) {
 
 }  // namespace
 
-const PlaneBlockKernels kPlaneBlockRef = {KeyRange, GroupCodes, GroupBounds, Encode, Decode};
+const PlaneBlockKernels kPlaneBlockRef = {KeyRange, CodeGroups, GroupBounds, Encode, Decode};
 
 }  // namespace lynx::cpu

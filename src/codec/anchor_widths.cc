@@ -69,7 +69,7 @@ absl::StatusOr<AnchorWidths> ParseAnchorWidths(const std::string& yaml, const st
 int PlanesOfBits(int bits) {
   int sum = 0;
   for (int p = 0; p < kExactPlane; ++p) {
-    sum += kPlaneBits[p];
+    sum += PlaneBits(p);
     if (sum == bits) return p + 1;
   }
   return -1;

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Planes into a page (docs/plane_format.md): the bits of
+// kernels/cpu/plane_decode.cc, and its refusals.
+//
+// A CTA has a page. Every size is checked before anything that it bounds is
+// read; then block by block a round of codes is put together in shared memory,
+// by lane, and becomes values, by vector (plane_block.cuh). Reads each plane
+// once and writes the page once.
+#pragma once
+
+#include <bit>
+
+#include "kernels/cuda/plane_block.cuh"
+#include "kernels/cuda/plane_decode.h"
+
+namespace lynx::cuda {
+
+struct PlaneDecodeArgs {
+  Global<const PlaneDecodePage> pages;  // [gridDim.x]
+  Global<uint8_t> ok;                   // [gridDim.x]
+};
+
+struct PlaneDecodeShared {
+  Shared<float> page_lo;    // [kMaxHeadDim]
+  Shared<float> unit;       // [kMaxHeadDim]
+  GroupParams group;        // of the block at hand
+  Shared<uint8_t> codes;    // [kRoundCodeBytes]
+  Shared<int> warp_sums;    // [kPlaneWarps]
+  Shared<uint32_t> failed;  // [1]
+};
+
+__device__ inline Global<const uint8_t> LowCodes(const PlaneLayout& layout,
+                                                 Global<const std::byte> anchor, int block) {
+  return Cast<const uint8_t>(anchor + layout.group_codes_offset() + block * layout.head_dim * 2);
+}
+
+// Page metadata and group codes of the thread's channel. False when a low or
+// range is not finite, a range is negative, or a low code lies above its high
+// one.
+__device__ inline bool GetChannelRange(const PlaneLayout& layout, int channel,
+                                       Global<const std::byte> anchor, const PlaneDecodeShared& s) {
+  constexpr uint16_t kInfinity = 0x7c00, kMagnitude = 0x7fff;
+  const Global<const uint16_t> metadata = Cast<const uint16_t>(anchor);
+  const uint16_t lo = metadata[channel];
+  const uint16_t range = metadata[layout.head_dim + channel];
+  s.page_lo[channel] = HalfToFloat(lo);
+  s.unit[channel] = GroupUnit(range);
+  bool valid = (lo & kMagnitude) < kInfinity && range < kInfinity;
+  for (int i = 0; i < layout.num_blocks; ++i) {
+    const Global<const uint8_t> codes = LowCodes(layout, anchor, i);
+    const uint8_t low = codes[channel];
+    const uint8_t high = codes[layout.head_dim + channel];
+    valid = valid && (low <= high || (low == kRawLowCode && high == kRawHighCode));
+  }
+  return valid;
+}
+
+// The stream lengths of the exact plane fill it. One thread.
+__device__ inline bool StreamsFill(const PlaneLayout& layout, Global<const std::byte> exact,
+                                   uint32_t plane_bytes) {
+  size_t end = layout.stream_offset() + PlaneLayout::kExactPadding;
+  if (plane_bytes < end) return false;
+  for (int i = 0; i < layout.num_blocks; ++i) {
+    const uint32_t bytes = Cast<const uint32_t>(exact)[i];
+    if (bytes > layout.max_stream_bytes() || bytes % sizeof(uint32_t) != 0) return false;
+    end += bytes;
+  }
+  return plane_bytes == end;
+}
+
+// Fills in s.page_lo and s.unit. The same for all threads of the CTA; barriers
+// inside.
+__device__ inline bool CheckPage(const PlaneDecodePage& page, const PlaneLayout& layout,
+                                 const PlaneDecodeShared& s) {
+  const Global<const std::byte> anchor = page.planes[0];
+  if (page.plane_bytes[0] < layout.raw_offset()) return false;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const bool has_channel = layout.num_blocks > 0 && thread < layout.head_dim;
+  bool valid = true;
+  if (has_channel) valid = GetChannelRange(layout, thread, anchor, s);
+  size_t raw_bytes = 0;
+  for (int i = 0; i < layout.num_blocks; ++i) {
+    bool raw = false;
+    if (has_channel) {
+      const Global<const uint8_t> codes = LowCodes(layout, anchor, i);
+      const uint8_t low = codes[thread];
+      const uint8_t high = codes[layout.head_dim + thread];
+      raw = low > high;
+    }
+    const int num_live = layout.block_live_end(i) - layout.block_live_begin(i);
+    raw_bytes += size_t(SumOverThreads(raw, s.warp_sums).total) * num_live * sizeof(Bf16);
+    __syncthreads();
+  }
+  valid = valid && page.plane_bytes[0] == layout.raw_offset() + raw_bytes;
+  for (int p = 1; p < kExactPlane; ++p) {
+    if (p < page.num_planes) valid = valid && page.plane_bytes[p] == layout.code_plane_bytes(p);
+  }
+  if (page.num_planes > kExactPlane && thread == 0) {
+    valid = valid && (layout.num_blocks == 0 ? page.plane_bytes[kExactPlane] == 0
+                                             : StreamsFill(layout, page.planes[kExactPlane],
+                                                           page.plane_bytes[kExactPlane]));
+  }
+  if (!valid) atomicOr(s.failed, 1u);
+  __syncthreads();
+  const uint32_t failed = s.failed[0];
+  return failed == 0;
+}
+
+// Group parameters of the thread's channel (if it has one); the number of raw
+// groups.
+__device__ inline int GetGroups(const PlaneLayout& layout, int block,
+                                Global<const std::byte> anchor, const PlaneDecodeShared& s) {
+  const int channel = static_cast<int>(threadIdx.x);
+  const bool has_channel = channel < layout.head_dim;
+  bool raw = false;
+  if (has_channel) {
+    const Global<const uint8_t> codes = LowCodes(layout, anchor, block);
+    const uint8_t low = codes[channel];
+    const uint8_t high = codes[layout.head_dim + channel];
+    const float page_lo = s.page_lo[channel];
+    const float unit = s.unit[channel];
+    raw = low > high;
+    s.group.lo[ParamSlot(channel)] = raw ? 0.0f : GroupLow(low, unit, page_lo);
+    s.group.step[ParamSlot(channel)] = raw ? 0.0f : GroupStep(low, high, unit);
+  }
+  const PrefixSum rank = SumOverThreads(raw, s.warp_sums);
+  if (has_channel) s.group.raw_rank[channel] = raw ? rank.before : -1;
+  __syncthreads();
+  return rank.total;
+}
+
+// By lane: the codes of a chunk's vectors, as far as the planes go, into shared
+// memory.
+__device__ inline void GetCodes(int chunk, int num_planes,
+                                const Global<const std::byte> (&rows)[kExactPlane],
+                                Shared<uint8_t> codes) {
+  const int lane = static_cast<int>(threadIdx.x) % kChunkVectors;
+  const auto row = [&](int plane, int index) -> uint32_t {
+    return Cast<const uint32_t>(rows[plane])[index * kChunkVectors + lane];
+  };
+  const uint32_t anchor = row(0, chunk);
+  const uint32_t bit3 = num_planes > 1 ? row(1, chunk / 2) >> chunk % 2 : 0;
+  const uint32_t bit4 = num_planes > 2 ? row(2, chunk / 2) >> chunk % 2 : 0;
+  uint32_t residual[2] = {0, 0};
+  if (num_planes > 3) {
+    residual[0] = row(3, chunk * 2);
+    residual[1] = row(3, chunk * 2 + 1);
+  }
+  const Shared<uint8_t> out =
+      codes + static_cast<int>(threadIdx.x) / kChunkVectors * kChunkCodeBytes + lane;
+#pragma unroll
+  for (int f = 0; f < kChunkVectors; ++f) {
+    const uint32_t q = (anchor >> 2 * f & 3) << 6 | (bit3 >> 2 * f & 1) << 5 |
+                       (bit4 >> 2 * f & 1) << 4 | (residual[f % 2] >> f / 2 * 4 & 15);
+    out[f * kVectorElements] = static_cast<uint8_t>(q);
+  }
+}
+
+__device__ inline Shared<const uint8_t> CodesOf(int vector, Shared<uint8_t> codes) {
+  const int slot = vector % kPlaneThreads;
+  return codes + slot / kChunkVectors * kChunkCodeBytes + slot % kChunkVectors * kVectorElements;
+}
+
+// Stores the live elements of a vector.
+__device__ inline void StoreVector(const PlaneTile& tile, const VectorPlace& place, int vector,
+                                   const uint32_t (&bits)[kVectorElements], Global<Bf16> elements) {
+  if (place.AllLive(tile)) {
+    uint32_t words[kVectorElements / 2];
+#pragma unroll
+    for (int w = 0; w < kVectorElements / 2; ++w) words[w] = bits[2 * w] | bits[2 * w + 1] << 16;
+    const Global<uint4> out = Cast<uint4>(elements) + vector * 2;
+    out[0] = uint4{words[0], words[1], words[2], words[3]};
+    out[1] = uint4{words[4], words[5], words[6], words[7]};
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kVectorElements; ++i) {
+    const int token = place.token + i * place.token_step;
+    if (!tile.live(token)) continue;
+    elements[tile.Index(place.channel + i * place.channel_step, token)] =
+        Bf16{static_cast<uint16_t>(bits[i])};
+  }
+}
+
+// By vector: codes of num_bits known bits become the centres of their cells.
+__device__ inline void StoreCentres(const PlaneTile& tile, int vector, float centre,
+                                    const PlaneDecodeShared& s, Global<Bf16> elements) {
+  const VectorPlace place(tile, vector);
+  const Shared<const uint8_t> codes = CodesOf(vector, s.codes);
+  uint32_t bits[kVectorElements];
+#pragma unroll
+  for (int i = 0; i < kVectorElements; ++i) {
+    const int slot = ParamSlot(place.channel + i * place.channel_step);
+    const uint8_t q = codes[i];
+    const float step = s.group.step[slot];
+    const float lo = s.group.lo[slot];
+    bits[i] = ToBf16(CellBound(static_cast<float>(q) + centre, step, lo)).bits;
+  }
+  StoreVector(tile, place, vector, bits, elements);
+}
+
+// The words of a block's exact stream; what lies past the end reads as 0.
+struct ExactStream {
+  Global<const uint32_t> words;
+  int num_words = 0;
+  __device__ uint32_t Bits(int at, int num_bits) const {
+    const int word = at / 32;
+    uint64_t window = 0;
+    if (word < num_words) window = words[word];
+    if (word + 1 < num_words) {
+      const uint32_t next = words[word + 1];
+      window |= uint64_t{next} << 32;
+    }
+    return static_cast<uint32_t>(window >> at % 32) & ((1u << num_bits) - 1);
+  }
+};
+
+// By vector, all threads of the CTA: exact values; the bits that the round has
+// taken from the stream. A barrier inside.
+__device__ inline int StoreExact(const PlaneTile& tile, int vector, const ExactStream& stream,
+                                 int at, const PlaneDecodeShared& s, Global<Bf16> elements) {
+  const bool active = vector < tile.num_vectors();
+  const VectorPlace place(tile, active ? vector : 0);
+  int32_t first[kVectorElements] = {};
+  uint32_t count[kVectorElements] = {};  // 0: not live
+  int num_bits = 0;
+  if (active) {
+    const Shared<const uint8_t> codes = CodesOf(vector, s.codes);
+#pragma unroll
+    for (int i = 0; i < kVectorElements; ++i) {
+      const int slot = ParamSlot(place.channel + i * place.channel_step);
+      const uint8_t q = codes[i];
+      const float step = s.group.step[slot];
+      const float lo = s.group.lo[slot];
+      const Cell cell = CellValues(q, step, lo);
+      first[i] = cell.first;
+      if (!tile.live(place.token + i * place.token_step)) continue;
+      count[i] = static_cast<uint32_t>(cell.count);
+      num_bits += cell.index_bits();
+    }
+  }
+  const PrefixSum sum = SumOverThreads(num_bits, s.warp_sums);
+  if (!active) return sum.total;
+  at += sum.before;
+  bool inside = true;
+  uint32_t bits[kVectorElements];
+#pragma unroll
+  for (int i = 0; i < kVectorElements; ++i) {
+    uint32_t index = 0;
+    if (count[i] > 1) {
+      const int index_bits = std::bit_width(count[i] - 1);
+      index = stream.Bits(at, index_bits);
+      at += index_bits;
+      inside = inside && index < count[i];
+    }
+    bits[i] = FromOrderedKey(first[i] + static_cast<int32_t>(index)).bits;
+  }
+  if (!inside) atomicOr(s.failed, 1u);
+  StoreVector(tile, place, vector, bits, elements);
+  return sum.total;
+}
+
+// The element of a page's tiles that belongs to a token and channel.
+__device__ inline Global<Bf16> ElementOf(const PlaneDecodePage& page, int token, int channel) {
+  const int slot = token % kBlockSize;
+  const bool key = page.shape.kind == KvKind::kKey;
+  const Global<Bf16> tile = SelectTile(page.tiles, token / kBlockSize);
+  return tile + (key ? channel * kBlockSize + slot : slot * page.shape.head_dim + channel);
+}
+
+// Block i of a page whose sizes were checked. stream: of the block.
+__device__ inline void DecodeBlock(const PlaneDecodePage& page, const PlaneLayout& layout, int i,
+                                   const ExactStream& stream, const PlaneDecodeShared& s) {
+  const PlaneTile tile(page.shape.kind, layout, i);
+  const Global<Bf16> elements = SelectTile(page.tiles, layout.first_block + i);
+  Global<const std::byte> rows[kExactPlane];
+  rows[0] = Global<const std::byte>(page.planes[0]) + layout.codes_offset() +
+            i * layout.block_code_bytes(0);
+  for (int p = 1; p < kExactPlane; ++p) {
+    if (p < page.num_planes) {
+      rows[p] = Global<const std::byte>(page.planes[p]) + i * layout.block_code_bytes(p);
+    }
+  }
+  const bool exact = page.num_planes > kExactPlane;
+  int num_code_bits = 0;
+  for (int p = 0; p < kExactPlane; ++p) num_code_bits += p < page.num_planes ? PlaneBits(p) : 0;
+  const float centre = CodeCentre(num_code_bits);
+  int at = 0;
+  for (int begin = 0; begin < tile.num_vectors(); begin += kPlaneThreads) {
+    const int vector = begin + static_cast<int>(threadIdx.x);
+    if (vector < tile.num_vectors()) {
+      GetCodes(vector / kChunkVectors, page.num_planes, rows, s.codes);
+    }
+    __syncthreads();
+    if (exact) {
+      at += StoreExact(tile, vector, stream, at, s, elements);
+    } else if (vector < tile.num_vectors()) {
+      StoreCentres(tile, vector, centre, s, elements);
+    }
+    __syncthreads();
+  }
+  if (exact && threadIdx.x == 0 && (at + 31) / 32 != stream.num_words) atomicOr(s.failed, 1u);
+}
+
+// A page whose sizes were checked.
+__device__ inline void DecodePage(const PlaneDecodePage& page, const PlaneLayout& layout,
+                                  const PlaneDecodeShared& s) {
+  const Global<const std::byte> anchor = page.planes[0];
+  const Global<const Bf16> raw_elements = Cast<const Bf16>(anchor + layout.raw_offset());
+  int num_raw = 0;
+  int stream_word = layout.num_blocks;  // the lengths come first
+  for (int i = 0; i < layout.num_blocks; ++i) {
+    const int num_raw_groups = GetGroups(layout, i, anchor, s);
+    ExactStream stream;
+    if (page.num_planes > kExactPlane) {
+      const Global<const uint32_t> words =
+          Cast<const uint32_t>(Global<const std::byte>(page.planes[kExactPlane]));
+      const uint32_t bytes = words[i];
+      stream = {.words = words + stream_word, .num_words = static_cast<int>(bytes / 4)};
+      stream_word += stream.num_words;
+    }
+    DecodeBlock(page, layout, i, stream, s);
+    const PlaneTile tile(page.shape.kind, layout, i);
+    const Global<Bf16> elements = SelectTile(page.tiles, layout.first_block + i);
+    ForEachRawElement(tile, s.group.raw_rank, [&](int element, int from) {
+      const Bf16 value = raw_elements[num_raw + from];
+      elements[element] = value;
+    });
+    num_raw += num_raw_groups * tile.num_live();
+    __syncthreads();
+  }
+  const Global<const Bf16> protected_elements =
+      Cast<const Bf16>(anchor + layout.protected_offset());
+  ForEachProtectedElement(layout, [&](int token, int channel, int from) {
+    const Bf16 value = protected_elements[from];
+    ElementOf(page, token, channel)[0] = value;
+  });
+}
+
+// budget: PlaneDecodeKernel registers 128 shared 10240 threads 256
+__global__ void __launch_bounds__(kPlaneThreads) PlaneDecodeKernel(PlaneDecodeArgs args) {
+  LYNX_SHARED(float, page_lo, kMaxHeadDim);
+  LYNX_SHARED(float, unit, kMaxHeadDim);
+  LYNX_SHARED(float, group_lo, kParamSlots);
+  LYNX_SHARED(float, group_step, kParamSlots);
+  LYNX_SHARED(int, raw_rank, kMaxHeadDim);
+  LYNX_SHARED(uint8_t, codes, kRoundCodeBytes);
+  LYNX_SHARED(int, warp_sums, kPlaneWarps);
+  LYNX_SHARED(uint32_t, failed, 1);
+  const PlaneDecodeShared s = {.page_lo = page_lo,
+                               .unit = unit,
+                               .group = {.lo = group_lo, .step = group_step, .raw_rank = raw_rank},
+                               .codes = codes,
+                               .warp_sums = warp_sums,
+                               .failed = failed};
+  const auto thread = static_cast<int>(threadIdx.x);
+  const PlaneDecodePage page = args.pages[blockIdx.x];
+  const PlaneLayout layout(page.shape);
+  if (thread == 0) failed[0] = 0;
+  __syncthreads();
+
+  bool ok = CheckPage(page, layout, s);
+  if (ok) {
+    DecodePage(page, layout, s);
+    __syncthreads();
+    const uint32_t damaged = failed[0];
+    ok = damaged == 0;
+  }
+  if (!ok) {
+    const int count = page.shape.num_tokens * layout.head_dim;
+    for (int i = thread; i < count; i += kPlaneThreads) {
+      ElementOf(page, i / layout.head_dim, i % layout.head_dim)[0] = Bf16{};
+    }
+  }
+  if (thread == 0) args.ok[blockIdx.x] = ok ? 1 : 0;
+}
+
+}  // namespace lynx::cuda

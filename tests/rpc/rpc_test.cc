@@ -122,6 +122,7 @@ v1::DaemonInfo ReadyInfo(const std::string& name) {
   info.set_ready(true);
   info.set_epoch(7);
   info.set_protocol_version(kProtocolVersion);
+  info.set_backend("cpu");
   info.set_codec("planes");
   info.set_num_layers(2);
   return info;
@@ -541,6 +542,9 @@ TEST(Handshake, NamesTheFieldAndBothValues) {
   EXPECT_EQ(Disagreement(here, there), "");
   there.set_num_layers(3);
   EXPECT_EQ(Disagreement(here, there), "num_layers: 2 in decode0, 3 in prefill0");
+  there = ReadyInfo("prefill0");
+  there.set_backend("cuda");
+  EXPECT_EQ(Disagreement(here, there), "backend: cpu in decode0, cuda in prefill0");
   there = ReadyInfo("prefill0");
   there.set_model_hash(1);
   EXPECT_THAT(Disagreement(here, there), HasSubstr("model_hash: 0x0000000000000000 in decode0"));

@@ -170,6 +170,36 @@ TEST(Sampler, SomethingIsChosenWhenEverythingIsRuledOut) {
   EXPECT_EQ(Choose(sampler, logits, params, 0).token, 42);
 }
 
+// Whatever needs more than one row's logits, temperature and noise stays with the host.
+TEST(Sampler, ADeviceChoosesWithoutFiltersOnly) {
+  const auto on_device = [](auto change) {
+    SamplingParams params;
+    params.temperature = 0.7f;
+    params.seed = 5;
+    change(params);
+    return ChoiceOnDevice(params, TokenCounts(params), 9);
+  };
+  const auto plain = on_device([](SamplingParams&) {});
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_TRUE(plain->wanted);
+  EXPECT_EQ(plain->temperature, 0.7f);
+  EXPECT_EQ(plain->seed, 5u);
+  EXPECT_EQ(plain->position, 9);
+  EXPECT_FALSE(on_device([](auto& p) { p.top_k = 3; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.top_p = 0.9f; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.min_p = 0.1f; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.min_tokens = 1; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.num_logprobs = 0; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.presence_penalty = 0.5f; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.logit_bias = {{1, 2.0f}}; }));
+  EXPECT_FALSE(on_device([](auto& p) { p.allowed_token_ids = {1}; }));
+  const auto greedy = [](auto& p) {
+    p.temperature = 0;
+    p.top_k = 3;  // without a meaning
+  };
+  EXPECT_TRUE(on_device(greedy));
+}
+
 TEST(Logprobs, AreOfTheRawSoftmax) {
   const auto logits = RandomLogits(9);
   double total = 0;

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/attention.h"
 #include "kernels/common/math_ref.h"
+#include "kernels/cpu/attention.h"
 
 namespace lynx::cpu {
 namespace {

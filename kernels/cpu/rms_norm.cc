@@ -3,9 +3,9 @@
 
 #include <cmath>
 
+#include "kernels/common/math_ref.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/common/math_ref.h"
 #include "kernels/cpu/row_split.h"
 
 #undef HWY_TARGET_INCLUDE

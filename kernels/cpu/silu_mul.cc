@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/silu_mul.h"
 
+#include "kernels/common/math_ref.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/common/math_ref.h"
 #include "kernels/cpu/row_split.h"
 
 #undef HWY_TARGET_INCLUDE

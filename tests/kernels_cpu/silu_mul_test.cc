@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/float_mode.h"
 #include "kernels/common/math_ref.h"
+#include "kernels/cpu/float_mode.h"
 #include "tests/kernels_cpu/paged_kv.h"
 
 namespace lynx::cpu {

@@ -85,6 +85,29 @@ __device__ T* SelectTile(T* const (&tiles)[kPageBlocks], int b) {
   return b < 2 ? (b == 0 ? tiles[0] : tiles[1]) : (b == 2 ? tiles[2] : tiles[3]);
 }
 
+// Two BF16 elements a word.
+struct VectorWords {
+  uint32_t words[kVectorElements / 2];
+  __device__ uint32_t bits(int i) const { return words[i / 2] >> i % 2 * 16 & 0xffff; }
+  __device__ void Replace(int i, uint32_t bits) {
+    const int shift = i % 2 * 16;
+    words[i / 2] = (words[i / 2] & ~(0xffffu << shift)) | bits << shift;
+  }
+};
+__device__ inline VectorWords LoadVector(Global<const Bf16> elements, int vector) {
+  const Global<const uint4> halves = Cast<const uint4>(elements) + vector * 2;
+  const uint4 a = halves[0];
+  const uint4 b = halves[1];
+  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
+// The codes of a vector of the round, a byte each, in four words.
+__device__ inline Shared<uint4> CodesOfVector(Shared<uint8_t> codes, int vector) {
+  const int slot = vector % kPlaneThreads;
+  return Cast<uint4>(codes + slot / kChunkVectors * kChunkCodeBytes +
+                     slot % kChunkVectors * kVectorElements);
+}
+
 struct PrefixSum {
   int before;  // of the threads in front of this one
   int total;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Planes into a page (docs/plane_format.md): the bits of
-// kernels/cpu/plane_decode.cc, and its refusals.
+// Planes into a page (docs/plane_format.md): the bits of kernels/cpu/plane_decode.cc, and its
+// refusals.
 //
-// A CTA has a page. Every size is checked before anything that it bounds is
-// read; then block by block a round of codes is put together in shared memory,
-// by lane, and becomes values, by vector (plane_block.cuh). Reads each plane
-// once and writes the page once.
+// A CTA has a page. Every size is checked before anything that it bounds is read; then block by
+// block a round of codes is put together in shared memory, by lane, and becomes values, by vector
+// (plane_block.cuh). Reads each plane once and writes the page once: with all planes and on
+// cache-like data 1.4 bytes in and 2 out per element.
 #pragma once
 
 #include <bit>
@@ -34,9 +34,8 @@ __device__ inline Global<const uint8_t> LowCodes(const PlaneLayout& layout,
   return Cast<const uint8_t>(anchor + layout.group_codes_offset() + block * layout.head_dim * 2);
 }
 
-// Page metadata and group codes of the thread's channel. False when a low or
-// range is not finite, a range is negative, or a low code lies above its high
-// one.
+// Page metadata and group codes of the thread's channel. False when a low or range is not finite, a
+// range is negative, or a low code lies above its high one.
 __device__ inline bool GetChannelRange(const PlaneLayout& layout, int channel,
                                        Global<const std::byte> anchor, const PlaneDecodeShared& s) {
   constexpr uint16_t kInfinity = 0x7c00, kMagnitude = 0x7fff;
@@ -68,8 +67,7 @@ __device__ inline bool StreamsFill(const PlaneLayout& layout, Global<const std::
   return plane_bytes == end;
 }
 
-// Fills in s.page_lo and s.unit. The same for all threads of the CTA; barriers
-// inside.
+// Fills in s.page_lo and s.unit. The same for all threads of the CTA; barriers inside.
 __device__ inline bool CheckPage(const PlaneDecodePage& page, const PlaneLayout& layout,
                                  const PlaneDecodeShared& s) {
   const Global<const std::byte> anchor = page.planes[0];
@@ -106,8 +104,7 @@ __device__ inline bool CheckPage(const PlaneDecodePage& page, const PlaneLayout&
   return failed == 0;
 }
 
-// Group parameters of the thread's channel (if it has one); the number of raw
-// groups.
+// Group parameters of the thread's channel (if it has one); the number of raw groups.
 __device__ inline int GetGroups(const PlaneLayout& layout, int block,
                                 Global<const std::byte> anchor, const PlaneDecodeShared& s) {
   const int channel = static_cast<int>(threadIdx.x);
@@ -129,8 +126,7 @@ __device__ inline int GetGroups(const PlaneLayout& layout, int block,
   return rank.total;
 }
 
-// By lane: the codes of a chunk's vectors, as far as the planes go, into shared
-// memory.
+// By lane: the codes of a chunk's vectors, as far as the planes go, into shared memory.
 __device__ inline void GetCodes(int chunk, int num_planes,
                                 const Global<const std::byte> (&rows)[kExactPlane],
                                 Shared<uint8_t> codes) {
@@ -156,9 +152,16 @@ __device__ inline void GetCodes(int chunk, int num_planes,
   }
 }
 
-__device__ inline Shared<const uint8_t> CodesOf(int vector, Shared<uint8_t> codes) {
-  const int slot = vector % kPlaneThreads;
-  return codes + slot / kChunkVectors * kChunkCodeBytes + slot % kChunkVectors * kVectorElements;
+// The codes of a vector.
+struct VectorCodes {
+  uint32_t words[kVectorElements / 4];
+  __device__ int operator[](int i) const {
+    return static_cast<int>(words[i / 4] >> i % 4 * 8 & 0xff);
+  }
+};
+__device__ inline VectorCodes LoadCodes(Shared<uint8_t> codes, int vector) {
+  const uint4 words = CodesOfVector(codes, vector)[0];
+  return {{words.x, words.y, words.z, words.w}};
 }
 
 // Stores the live elements of a vector.
@@ -186,15 +189,14 @@ __device__ inline void StoreVector(const PlaneTile& tile, const VectorPlace& pla
 __device__ inline void StoreCentres(const PlaneTile& tile, int vector, float centre,
                                     const PlaneDecodeShared& s, Global<Bf16> elements) {
   const VectorPlace place(tile, vector);
-  const Shared<const uint8_t> codes = CodesOf(vector, s.codes);
+  const VectorCodes codes = LoadCodes(s.codes, vector);
   uint32_t bits[kVectorElements];
 #pragma unroll
   for (int i = 0; i < kVectorElements; ++i) {
-    const int slot = ParamSlot(place.channel + i * place.channel_step);
-    const uint8_t q = codes[i];
+    const int slot = ParamSlot(place.channel) + i * place.channel_step;
     const float step = s.group.step[slot];
     const float lo = s.group.lo[slot];
-    bits[i] = ToBf16(CellBound(static_cast<float>(q) + centre, step, lo)).bits;
+    bits[i] = ToBf16(CellBound(static_cast<float>(codes[i]) + centre, step, lo)).bits;
   }
   StoreVector(tile, place, vector, bits, elements);
 }
@@ -203,57 +205,85 @@ __device__ inline void StoreCentres(const PlaneTile& tile, int vector, float cen
 struct ExactStream {
   Global<const uint32_t> words;
   int num_words = 0;
-  __device__ uint32_t Bits(int at, int num_bits) const {
-    const int word = at / 32;
-    uint64_t window = 0;
-    if (word < num_words) window = words[word];
-    if (word + 1 < num_words) {
-      const uint32_t next = words[word + 1];
-      window |= uint64_t{next} << 32;
-    }
-    return static_cast<uint32_t>(window >> at % 32) & ((1u << num_bits) - 1);
-  }
 };
 
-// By vector, all threads of the CTA: exact values; the bits that the round has
-// taken from the stream. A barrier inside.
+// Reads a stream from one of its bits on.
+class BitReader {
+ public:
+  __device__ BitReader(const ExactStream& stream, int at) : stream_(stream), next_(at / 32) {
+    Fill();
+    Read(at % 32);
+  }
+  // num_bits <= 32.
+  __device__ uint32_t Read(int num_bits) {
+    if (num_filled_ < num_bits) Fill();
+    const uint64_t bits = window_ & ((uint64_t{1} << num_bits) - 1);
+    window_ >>= num_bits;
+    num_filled_ -= num_bits;
+    return static_cast<uint32_t>(bits);
+  }
+
+ private:
+  __device__ void Fill() {
+    uint32_t word = 0;
+    if (next_ < stream_.num_words) word = stream_.words[next_];
+    ++next_;
+    window_ |= uint64_t{word} << num_filled_;
+    num_filled_ += 32;
+  }
+  ExactStream stream_;
+  int next_;
+  uint64_t window_ = 0;
+  int num_filled_ = 0;
+};
+
+// A cell in one register: its first key, and one less than its count above. All zero: no bits.
+class PackedCell {
+ public:
+  PackedCell() = default;
+  __device__ explicit PackedCell(const Cell& cell)
+      : bits_((static_cast<uint32_t>(cell.first) & 0xffff) | static_cast<uint32_t>(cell.count - 1)
+                                                                 << 16) {}
+  __device__ uint32_t last_index() const { return bits_ >> 16; }
+  __device__ int index_bits() const { return std::bit_width(last_index()); }
+  __device__ Bf16 Value(uint32_t index) const {
+    return FromOrderedKey(static_cast<int32_t>((bits_ & 0xffff) + index));
+  }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// By vector, all threads of the CTA: exact values; the bits that the round has taken from the
+// stream. A barrier inside.
 __device__ inline int StoreExact(const PlaneTile& tile, int vector, const ExactStream& stream,
                                  int at, const PlaneDecodeShared& s, Global<Bf16> elements) {
   const bool active = vector < tile.num_vectors();
   const VectorPlace place(tile, active ? vector : 0);
-  int32_t first[kVectorElements] = {};
-  uint32_t count[kVectorElements] = {};  // 0: not live
+  PackedCell cells[kVectorElements] = {};
   int num_bits = 0;
   if (active) {
-    const Shared<const uint8_t> codes = CodesOf(vector, s.codes);
+    const VectorCodes codes = LoadCodes(s.codes, vector);
 #pragma unroll
     for (int i = 0; i < kVectorElements; ++i) {
-      const int slot = ParamSlot(place.channel + i * place.channel_step);
-      const uint8_t q = codes[i];
+      const int slot = ParamSlot(place.channel) + i * place.channel_step;
       const float step = s.group.step[slot];
       const float lo = s.group.lo[slot];
-      const Cell cell = CellValues(q, step, lo);
-      first[i] = cell.first;
       if (!tile.live(place.token + i * place.token_step)) continue;
-      count[i] = static_cast<uint32_t>(cell.count);
-      num_bits += cell.index_bits();
+      cells[i] = PackedCell(CellValues(codes[i], step, lo));
+      num_bits += cells[i].index_bits();
     }
   }
   const PrefixSum sum = SumOverThreads(num_bits, s.warp_sums);
   if (!active) return sum.total;
-  at += sum.before;
+  BitReader reader(stream, at + sum.before);
   bool inside = true;
   uint32_t bits[kVectorElements];
 #pragma unroll
   for (int i = 0; i < kVectorElements; ++i) {
-    uint32_t index = 0;
-    if (count[i] > 1) {
-      const int index_bits = std::bit_width(count[i] - 1);
-      index = stream.Bits(at, index_bits);
-      at += index_bits;
-      inside = inside && index < count[i];
-    }
-    bits[i] = FromOrderedKey(first[i] + static_cast<int32_t>(index)).bits;
+    const uint32_t index = reader.Read(cells[i].index_bits());
+    inside = inside && index <= cells[i].last_index();
+    bits[i] = cells[i].Value(index).bits;
   }
   if (!inside) atomicOr(s.failed, 1u);
   StoreVector(tile, place, vector, bits, elements);
@@ -268,9 +298,10 @@ __device__ inline Global<Bf16> ElementOf(const PlaneDecodePage& page, int token,
   return tile + (key ? channel * kBlockSize + slot : slot * page.shape.head_dim + channel);
 }
 
-// Block i of a page whose sizes were checked. stream: of the block.
+// Block i of a page whose sizes were checked; stream_word: where its stream begins in the exact
+// plane, moved on to the next one's.
 __device__ inline void DecodeBlock(const PlaneDecodePage& page, const PlaneLayout& layout, int i,
-                                   const ExactStream& stream, const PlaneDecodeShared& s) {
+                                   const PlaneDecodeShared& s, int& stream_word) {
   const PlaneTile tile(page.shape.kind, layout, i);
   const Global<Bf16> elements = SelectTile(page.tiles, layout.first_block + i);
   Global<const std::byte> rows[kExactPlane];
@@ -282,6 +313,14 @@ __device__ inline void DecodeBlock(const PlaneDecodePage& page, const PlaneLayou
     }
   }
   const bool exact = page.num_planes > kExactPlane;
+  ExactStream stream;
+  if (exact) {
+    const Global<const uint32_t> words =
+        Cast<const uint32_t>(Global<const std::byte>(page.planes[kExactPlane]));
+    const uint32_t bytes = words[i];
+    stream = {.words = words + stream_word, .num_words = static_cast<int>(bytes / 4)};
+    stream_word += stream.num_words;
+  }
   int num_code_bits = 0;
   for (int p = 0; p < kExactPlane; ++p) num_code_bits += p < page.num_planes ? PlaneBits(p) : 0;
   const float centre = CodeCentre(num_code_bits);
@@ -302,43 +341,38 @@ __device__ inline void DecodeBlock(const PlaneDecodePage& page, const PlaneLayou
   if (exact && threadIdx.x == 0 && (at + 31) / 32 != stream.num_words) atomicOr(s.failed, 1u);
 }
 
-// A page whose sizes were checked.
-__device__ inline void DecodePage(const PlaneDecodePage& page, const PlaneLayout& layout,
-                                  const PlaneDecodeShared& s) {
-  const Global<const std::byte> anchor = page.planes[0];
-  const Global<const Bf16> raw_elements = Cast<const Bf16>(anchor + layout.raw_offset());
+// A page whose sizes were checked. Its description is loaded anew for every block: to keep it would
+// take 30 registers.
+__device__ inline void DecodePage(Global<const PlaneDecodePage> description,
+                                  const PlaneLayout& layout, const PlaneDecodeShared& s) {
   int num_raw = 0;
   int stream_word = layout.num_blocks;  // the lengths come first
   for (int i = 0; i < layout.num_blocks; ++i) {
+    const PlaneDecodePage page = description[0];
+    const Global<const std::byte> anchor = page.planes[0];
     const int num_raw_groups = GetGroups(layout, i, anchor, s);
-    ExactStream stream;
-    if (page.num_planes > kExactPlane) {
-      const Global<const uint32_t> words =
-          Cast<const uint32_t>(Global<const std::byte>(page.planes[kExactPlane]));
-      const uint32_t bytes = words[i];
-      stream = {.words = words + stream_word, .num_words = static_cast<int>(bytes / 4)};
-      stream_word += stream.num_words;
-    }
-    DecodeBlock(page, layout, i, stream, s);
+    DecodeBlock(page, layout, i, s, stream_word);
     const PlaneTile tile(page.shape.kind, layout, i);
     const Global<Bf16> elements = SelectTile(page.tiles, layout.first_block + i);
+    const Global<const Bf16> raw = Cast<const Bf16>(anchor + layout.raw_offset()) + num_raw;
     ForEachRawElement(tile, s.group.raw_rank, [&](int element, int from) {
-      const Bf16 value = raw_elements[num_raw + from];
+      const Bf16 value = raw[from];
       elements[element] = value;
     });
     num_raw += num_raw_groups * tile.num_live();
     __syncthreads();
   }
+  const PlaneDecodePage page = description[0];
   const Global<const Bf16> protected_elements =
-      Cast<const Bf16>(anchor + layout.protected_offset());
+      Cast<const Bf16>(Global<const std::byte>(page.planes[0]) + layout.protected_offset());
   ForEachProtectedElement(layout, [&](int token, int channel, int from) {
     const Bf16 value = protected_elements[from];
     ElementOf(page, token, channel)[0] = value;
   });
 }
 
-// budget: PlaneDecodeKernel registers 128 shared 10240 threads 256
-__global__ void __launch_bounds__(kPlaneThreads) PlaneDecodeKernel(PlaneDecodeArgs args) {
+// budget: PlaneDecodeKernel registers 80 shared 10240 threads 256
+__global__ void __launch_bounds__(kPlaneThreads, 3) PlaneDecodeKernel(PlaneDecodeArgs args) {
   LYNX_SHARED(float, page_lo, kMaxHeadDim);
   LYNX_SHARED(float, unit, kMaxHeadDim);
   LYNX_SHARED(float, group_lo, kParamSlots);
@@ -354,14 +388,15 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneDecodeKernel(PlaneDecodeAr
                                .warp_sums = warp_sums,
                                .failed = failed};
   const auto thread = static_cast<int>(threadIdx.x);
-  const PlaneDecodePage page = args.pages[blockIdx.x];
+  const Global<const PlaneDecodePage> description = args.pages + blockIdx.x;
+  const PlaneDecodePage page = description[0];
   const PlaneLayout layout(page.shape);
   if (thread == 0) failed[0] = 0;
   __syncthreads();
 
   bool ok = CheckPage(page, layout, s);
   if (ok) {
-    DecodePage(page, layout, s);
+    DecodePage(description, layout, s);
     __syncthreads();
     const uint32_t damaged = failed[0];
     ok = damaged == 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A page into planes (docs/plane_format.md): the bytes of
-// kernels/cpu/plane_encode.cc.
+// A page into planes (docs/plane_format.md): the bytes of kernels/cpu/plane_encode.cc.
 //
-// A CTA has a page: the key range of every group; page metadata; then block by
-// block group codes, code rows, exact bits and raw groups (plane_block.cuh says
-// who does what). The exact bits of a round are put together in shared memory
-// and stored as whole words. Reads the page twice (the second time from the L2
-// cache) and writes its planes once: 2 bytes in, about 1.4 out per element.
+// A CTA has a page: the key range of every group; page metadata; then block by block group codes,
+// code rows, exact bits and raw groups (plane_block.cuh says who does what). The exact bits of a
+// round are put together in shared memory and stored as whole words.
+//
+// Moves 2 bytes in and, on cache-like data, 1.4 out per element. The tiles are read twice, the
+// second time through the L2 cache: no tile is kept in shared memory, so that a page of 256 x 256
+// runs where one of 16 x 16 does, several to a multiprocessor.
 #pragma once
 
 #include <algorithm>
@@ -21,65 +22,100 @@ struct PlaneEncodeArgs {
   Global<uint32_t> plane_bytes;         // [gridDim.x][kNumPlanes]
 };
 
-// The words of a round's exact bits: at most 16 bits an element, and a carried
-// word.
+// The words of a round's exact bits: at most 16 bits an element, and a carried word.
 inline constexpr int kRoundStreamWords = kRoundElements / 2 + 1;
 
 struct PlaneEncodeShared {
   Shared<int> min_key;      // [kPageBlocks][kMaxHeadDim]
   Shared<int> max_key;      // same
-  Shared<float> page_lo;    // [kMaxHeadDim]
-  Shared<float> unit;       // [kMaxHeadDim]
   GroupParams group;        // of the block at hand
+  Shared<float> scale;      // [kParamSlots] 1 / step, 0 for a constant group
   Shared<uint8_t> codes;    // [kRoundCodeBytes]
   Shared<uint32_t> stream;  // [kRoundStreamWords]
   Shared<int> warp_sums;    // [kPlaneWarps]
 };
 
-// A quarter of a group, 16 tokens, per thread.
-__device__ inline void FindKeyRanges(const PlaneTile& tile, Global<const Bf16> elements,
-                                     Shared<int> min_key, Shared<int> max_key) {
-  constexpr int kQuarters = kBlockSize / kVectorElements;
-  const bool key = tile.kind == KvKind::kKey;
-  for (int i = static_cast<int>(threadIdx.x); i < tile.head_dim * kQuarters; i += kPlaneThreads) {
-    const int channel = key ? i / kQuarters : i % tile.head_dim;
-    const int first = (key ? i % kQuarters : i / tile.head_dim) * kVectorElements;
-    int least = INT16_MAX, greatest = INT16_MIN;
-    for (int t = std::max(first, tile.live_begin);
-         t < std::min(first + kVectorElements, tile.live_end); ++t) {
-      const Bf16 value = elements[tile.Index(channel, t)];
-      const int ordered = OrderedKey(value);
-      least = std::min(least, ordered);
-      greatest = std::max(greatest, ordered);
+struct KeyRange {
+  int least = INT16_MAX;
+  int greatest = INT16_MIN;
+  __device__ void Add(uint32_t bits) {
+    const int key = OrderedKey(Bf16{static_cast<uint16_t>(bits)});
+    Include({key, key});
+  }
+  __device__ void Include(const KeyRange& other) {
+    least = std::min(least, other.least);
+    greatest = std::max(greatest, other.greatest);
+  }
+};
+
+// Key tiles: four neighbouring threads have the vectors of a channel.
+__device__ inline void FindRangesOfKeys(const PlaneTile& tile, Global<const Bf16> elements,
+                                        Shared<int> min_key, Shared<int> max_key) {
+  constexpr int kGroupVectors = kBlockSize / kVectorElements;
+  // Whole warps: the number of vectors is a multiple of 64.
+  for (int v = static_cast<int>(threadIdx.x); v < tile.num_vectors(); v += kPlaneThreads) {
+    const VectorPlace place(tile, v);
+    const VectorWords values = LoadVector(elements, v);
+    KeyRange range;
+#pragma unroll
+    for (int i = 0; i < kVectorElements; ++i) {
+      if (tile.live(place.token + i)) range.Add(values.bits(i));
     }
-    if (least > greatest) continue;
-    atomicMin(min_key + channel, least);
-    atomicMax(max_key + channel, greatest);
+    for (int distance = 1; distance < kGroupVectors; distance *= 2) {
+      range.Include({__shfl_xor_sync(kFullMask, range.least, distance),
+                     __shfl_xor_sync(kFullMask, range.greatest, distance)});
+    }
+    if (v % kGroupVectors != 0) continue;
+    min_key[place.channel] = range.least;
+    max_key[place.channel] = range.greatest;
   }
 }
 
-// Page metadata of the thread's channel.
-__device__ inline void PutChannelRange(const PlaneLayout& layout, int channel,
-                                       const PlaneEncodeShared& s, Global<std::byte> plane) {
-  int least = INT16_MAX, greatest = INT16_MIN;
-  for (int i = 0; i < layout.num_blocks; ++i) {
-    const int block_least = s.min_key[i * kMaxHeadDim + channel];
-    const int block_greatest = s.max_key[i * kMaxHeadDim + channel];
-    if (IsRawGroup(block_least, block_greatest)) continue;
-    least = std::min(least, block_least);
-    greatest = std::max(greatest, block_greatest);
+// Value tiles: a thread has two neighbouring channels of every n-th token.
+__device__ inline void FindRangesOfValues(const PlaneTile& tile, Global<const Bf16> elements,
+                                          Shared<int> min_key, Shared<int> max_key) {
+  const int num_pairs = tile.head_dim / 2;
+  const int token_step = kPlaneThreads / num_pairs;
+  const int pair = static_cast<int>(threadIdx.x) % num_pairs;
+  const int first = static_cast<int>(threadIdx.x) / num_pairs;
+  if (first >= token_step) return;
+  const Global<const uint32_t> pairs = Cast<const uint32_t>(elements);
+  KeyRange low, high;
+  for (int t = tile.live_begin + first; t < tile.live_end; t += token_step) {
+    const uint32_t values = pairs[t * num_pairs + pair];
+    low.Add(values & 0xffff);
+    high.Add(values >> 16);
   }
-  const ChannelRange r = least > greatest ? ChannelRange{} : CoverKeys(least, greatest);
+  atomicMin(min_key + pair * 2, low.least);
+  atomicMax(max_key + pair * 2, low.greatest);
+  atomicMin(min_key + (pair * 2 + 1), high.least);
+  atomicMax(max_key + (pair * 2 + 1), high.greatest);
+}
+
+// Page metadata of a channel, as floats.
+struct ChannelScale {
+  float page_lo = 0;
+  float unit = 0;
+};
+__device__ inline ChannelScale PutChannelRange(const PlaneLayout& layout, int channel,
+                                               const PlaneEncodeShared& s,
+                                               Global<std::byte> plane) {
+  KeyRange page;
+  for (int i = 0; i < layout.num_blocks; ++i) {
+    const int least = s.min_key[i * kMaxHeadDim + channel];
+    const int greatest = s.max_key[i * kMaxHeadDim + channel];
+    if (!IsRawGroup(least, greatest)) page.Include({least, greatest});
+  }
+  const bool empty = page.least > page.greatest;
+  const ChannelRange r = empty ? ChannelRange{} : CoverKeys(page.least, page.greatest);
   const Global<uint16_t> out = Cast<uint16_t>(plane);
   out[channel] = r.lo;
   out[layout.head_dim + channel] = r.range;
-  s.page_lo[channel] = HalfToFloat(r.lo);
-  s.unit[channel] = GroupUnit(r.range);
+  return {HalfToFloat(r.lo), GroupUnit(r.range)};
 }
 
-// Group metadata of the thread's channel (if it has one); the number of raw
-// groups.
-__device__ inline int PutGroupCodes(const PlaneLayout& layout, int block,
+// Group metadata of the thread's channel (if it has one); the number of raw groups.
+__device__ inline int PutGroupCodes(const PlaneLayout& layout, int block, const ChannelScale& page,
                                     const PlaneEncodeShared& s, Global<std::byte> plane) {
   const int channel = static_cast<int>(threadIdx.x);
   const bool has_channel = channel < layout.head_dim;
@@ -87,13 +123,13 @@ __device__ inline int PutGroupCodes(const PlaneLayout& layout, int block,
   if (has_channel) {
     const int least = s.min_key[block * kMaxHeadDim + channel];
     const int greatest = s.max_key[block * kMaxHeadDim + channel];
-    const float page_lo = s.page_lo[channel];
-    const float unit = s.unit[channel];
     raw = IsRawGroup(least, greatest);
     GroupCodes codes = {kRawLowCode, kRawHighCode};
-    if (!raw) codes = CodesOfGroup(least, greatest, page_lo, unit);
-    s.group.lo[ParamSlot(channel)] = raw ? 0.0f : GroupLow(codes.low, unit, page_lo);
-    s.group.step[ParamSlot(channel)] = raw ? 0.0f : GroupStep(codes.low, codes.high, unit);
+    if (!raw) codes = CodesOfGroup(least, greatest, page.page_lo, page.unit);
+    const float step = raw ? 0.0f : GroupStep(codes.low, codes.high, page.unit);
+    s.group.lo[ParamSlot(channel)] = raw ? 0.0f : GroupLow(codes.low, page.unit, page.page_lo);
+    s.group.step[ParamSlot(channel)] = step;
+    s.scale[ParamSlot(channel)] = step == 0 ? 0.0f : 1.0f / step;
     const Global<uint8_t> out =
         Cast<uint8_t>(plane + layout.group_codes_offset() + block * layout.head_dim * 2);
     out[channel] = static_cast<uint8_t>(codes.low);
@@ -105,46 +141,55 @@ __device__ inline int PutGroupCodes(const PlaneLayout& layout, int block,
   return rank.total;
 }
 
-// The thread's exact bits of a round: an index and its width for each element
-// of its vector.
+// The thread's exact bits of a round: an index and its width for each element of its vector.
 struct VectorIndices {
   uint32_t index_and_bits[kVectorElements];  // index | bits << 16
   int num_bits;
 };
 
-// By vector: codes into shared memory. Slots that are not live repeat the first
-// live token's code and have no exact bits.
+// A vector whose slots that are not live repeat the group's first live token.
+__device__ inline VectorWords LoadLiveVector(const PlaneTile& tile, const VectorPlace& place,
+                                             int vector, Global<const Bf16> elements) {
+  if (place.AllLive(tile)) return LoadVector(elements, vector);
+  const int first = tile.Index(place.channel, tile.live_begin);
+  if (tile.kind == KvKind::kValue) return LoadVector(elements, first / kVectorElements);
+  VectorWords values = LoadVector(elements, vector);
+  const Bf16 repeated = elements[first];
+#pragma unroll
+  for (int i = 0; i < kVectorElements; ++i) {
+    if (!tile.live(place.token + i)) values.Replace(i, repeated.bits);
+  }
+  return values;
+}
+
+// By vector: codes into shared memory. Slots that are not live and raw groups, whose cells hold one
+// value, have no exact bits.
 __device__ inline VectorIndices CodeVector(const PlaneTile& tile, Global<const Bf16> elements,
                                            int vector, const PlaneEncodeShared& s) {
   VectorIndices result = {};
   const VectorPlace place(tile, vector);
-  const int slot = vector % kPlaneThreads;
-  const Shared<uint8_t> codes =
-      s.codes + slot / kChunkVectors * kChunkCodeBytes + slot % kChunkVectors * kVectorElements;
+  const VectorWords values = LoadLiveVector(tile, place, vector, elements);
+  uint32_t codes[kVectorElements / 4] = {};
 #pragma unroll
   for (int i = 0; i < kVectorElements; ++i) {
-    const int channel = place.channel + i * place.channel_step;
-    const int token = place.token + i * place.token_step;
-    const bool live = tile.live(token);
-    const float step = s.group.step[ParamSlot(channel)];
-    const float lo = s.group.lo[ParamSlot(channel)];
-    const bool raw = s.group.raw_rank[channel] >= 0;
-    Bf16 value = elements[tile.Index(channel, live ? token : tile.live_begin)];
-    if (raw) value = Bf16{};
-    const int q = CellOf(BoundOperand(value), step, 1.0f / step, lo);
-    codes[i] = static_cast<uint8_t>(q);
-    if (!live) continue;
+    const int slot = ParamSlot(place.channel) + i * place.channel_step;
+    const float lo = s.group.lo[slot];
+    const float step = s.group.step[slot];
+    const float scale = s.scale[slot];
+    const Bf16 value{static_cast<uint16_t>(values.bits(i))};
+    const int q = CellOf(BoundOperand(value), step, scale, lo);
+    codes[i / 4] |= static_cast<uint32_t>(q) << i % 4 * 8;
     const Cell cell = CellValues(q, step, lo);
+    const int bits = tile.live(place.token + i * place.token_step) ? cell.index_bits() : 0;
     const auto index = static_cast<uint32_t>(OrderedKey(value) - cell.first);
-    const int bits = cell.index_bits();
-    result.index_and_bits[i] = index | static_cast<uint32_t>(bits) << 16;
+    result.index_and_bits[i] = (index & ((1u << bits) - 1)) | static_cast<uint32_t>(bits) << 16;
     result.num_bits += bits;
   }
+  CodesOfVector(s.codes, vector)[0] = uint4{codes[0], codes[1], codes[2], codes[3]};
   return result;
 }
 
-// By lane: the thread's dword of each row of its chunk. All threads of the warp
-// take part.
+// By lane: the thread's dword of each row of its chunk. All threads of the warp take part.
 __device__ inline void PutCodeRows(int chunk, bool active, const PlaneEncodeShared& s,
                                    const Global<std::byte> (&rows)[kExactPlane]) {
   const int lane = static_cast<int>(threadIdx.x) % kChunkVectors;
@@ -219,8 +264,7 @@ __device__ inline void StoreStream(int num_bits, const PlaneEncodeShared& s, Glo
   end.num_carried = (end.num_carried + num_bits) % 32;
 }
 
-// Codes and exact bits of a block; the bytes of its stream. stream: where they
-// go, or null.
+// Codes and exact bits of a block; the bytes of its stream, which goes to `stream` (null: nowhere).
 __device__ inline int EncodeBlock(const PlaneTile& tile, Global<const Bf16> elements,
                                   const PlaneEncodeShared& s,
                                   const Global<std::byte> (&rows)[kExactPlane],
@@ -250,23 +294,21 @@ __device__ inline int EncodeBlock(const PlaneTile& tile, Global<const Bf16> elem
   return end.num_words * static_cast<int>(sizeof(uint32_t));
 }
 
-// budget: PlaneEncodeKernel registers 128 shared 27648 threads 256
-__global__ void __launch_bounds__(kPlaneThreads) PlaneEncodeKernel(PlaneEncodeArgs args) {
+// budget: PlaneEncodeKernel registers 80 shared 25600 threads 256
+__global__ void __launch_bounds__(kPlaneThreads, 3) PlaneEncodeKernel(PlaneEncodeArgs args) {
   LYNX_SHARED(int, min_key, kPageBlocks* kMaxHeadDim);
   LYNX_SHARED(int, max_key, kPageBlocks* kMaxHeadDim);
-  LYNX_SHARED(float, page_lo, kMaxHeadDim);
-  LYNX_SHARED(float, unit, kMaxHeadDim);
   LYNX_SHARED(float, group_lo, kParamSlots);
   LYNX_SHARED(float, group_step, kParamSlots);
+  LYNX_SHARED(float, group_scale, kParamSlots);
   LYNX_SHARED(int, raw_rank, kMaxHeadDim);
   LYNX_SHARED(uint8_t, codes, kRoundCodeBytes);
   LYNX_SHARED(uint32_t, stream_words, kRoundStreamWords);
   LYNX_SHARED(int, warp_sums, kPlaneWarps);
   const PlaneEncodeShared s = {.min_key = min_key,
                                .max_key = max_key,
-                               .page_lo = page_lo,
-                               .unit = unit,
                                .group = {.lo = group_lo, .step = group_step, .raw_rank = raw_rank},
+                               .scale = group_scale,
                                .codes = codes,
                                .stream = stream_words,
                                .warp_sums = warp_sums};
@@ -284,12 +326,18 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneEncodeKernel(PlaneEncodeAr
   __syncthreads();
   for (int i = 0; i < layout.num_blocks; ++i) {
     const PlaneTile tile(page.shape.kind, layout, i);
-    FindKeyRanges(tile, SelectTile(page.tiles, layout.first_block + i), s.min_key + i * kMaxHeadDim,
-                  s.max_key + i * kMaxHeadDim);
+    const Global<const Bf16> elements = SelectTile(page.tiles, layout.first_block + i);
+    const Shared<int> min = s.min_key + i * kMaxHeadDim, max = s.max_key + i * kMaxHeadDim;
+    if (tile.kind == KvKind::kKey) {
+      FindRangesOfKeys(tile, elements, min, max);
+    } else {
+      FindRangesOfValues(tile, elements, min, max);
+    }
   }
   __syncthreads();
+  ChannelScale scale;
   if (layout.num_blocks > 0 && thread < layout.head_dim) {
-    PutChannelRange(layout, thread, s, anchor);
+    scale = PutChannelRange(layout, thread, s, anchor);
   }
 
   int num_raw = 0;  // elements
@@ -297,7 +345,7 @@ __global__ void __launch_bounds__(kPlaneThreads) PlaneEncodeKernel(PlaneEncodeAr
   for (int i = 0; i < layout.num_blocks; ++i) {
     const PlaneTile tile(page.shape.kind, layout, i);
     const Global<const Bf16> elements = SelectTile(page.tiles, layout.first_block + i);
-    const int num_raw_groups = PutGroupCodes(layout, i, s, anchor);
+    const int num_raw_groups = PutGroupCodes(layout, i, scale, s, anchor);
     Global<std::byte> rows[kExactPlane];
     rows[0] = anchor + layout.codes_offset() + i * layout.block_code_bytes(0);
     for (int p = 1; p < kExactPlane; ++p) {

@@ -230,6 +230,67 @@ TEST_F(PlaneTest, EveryHeadDim) {
   CheckAgainstCpu(pages);
 }
 
+// Live tokens that begin and end anywhere in a block, or nowhere.
+TEST_F(PlaneTest, EveryKindOfProtection) {
+  std::vector<TestPage> pages;
+  for (const KvKind kind : {KvKind::kKey, KvKind::kValue}) {
+    for (const int tokens : {1, 64, 100, 256}) {
+      for (const int head : {0, 1, 15, 16, 63, 64, 65, 130, 255, 256}) {
+        for (const int tail : {0, 1, 17, 63, 64, 80, 128, 255}) {
+          if (head + tail > tokens) continue;
+          const PageShape shape{.kind = kind,
+                                .head_dim = 48,
+                                .num_tokens = tokens,
+                                .num_protected_head = head,
+                                .num_protected_tail = tail};
+          pages.push_back(CacheLikePage(shape, static_cast<uint32_t>(head * 256 + tail)));
+          if (head + tail < tokens) pages.back().at(29, head) = Bf16{0xff80};  // a raw group
+        }
+      }
+    }
+  }
+  CheckAgainstCpu(pages);
+}
+
+TEST_F(PlaneTest, ManySpansAndOutliers) {
+  std::mt19937 rng(7);
+  std::vector<TestPage> pages;
+  for (int i = 0; i < 60; ++i) {
+    TestPage& page = pages.emplace_back(PageShape{.kind = KvKind(i % 2),
+                                                  .head_dim = 16 * (1 + i % 6),
+                                                  .num_tokens = 1 + static_cast<int>(rng() % 256)});
+    const auto span = static_cast<uint16_t>(1u << rng() % 16);
+    const auto base = static_cast<uint16_t>(rng());
+    page.FillSlots([&](int c, int) {
+      if (rng() % 500 == 0) return Bf16{static_cast<uint16_t>(rng())};
+      return Bf16{static_cast<uint16_t>(base + c * 37 + rng() % span)};
+    });
+  }
+  CheckAgainstCpu(pages);
+}
+
+TEST_F(PlaneTest, APageDoesNotDependOnItsCompany) {
+  std::vector<TestPage> pages;
+  for (int i = 0; i < 12; ++i) {
+    pages.push_back(CacheLikePage({.kind = KvKind(i % 2),
+                                   .head_dim = i % 3 == 0 ? 128 : 64,
+                                   .num_tokens = 256 - i * 20,
+                                   .num_protected_head = i == 0 ? 16 : 0,
+                                   .num_protected_tail = i % 4 == 3 ? 30 : 0},
+                                  static_cast<uint32_t>(i)));
+  }
+  const std::vector<Planes> together = Encode(pages);
+  std::vector<TestPage> decoded_together = pages;
+  Decode(together, 3, decoded_together);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    const std::vector<Planes> alone = Encode({pages[i]});
+    EXPECT_EQ(alone[0], together[i]) << i;
+    std::vector<TestPage> decoded = {pages[i]};
+    Decode(alone, 3, decoded);
+    EXPECT_TRUE(decoded[0] == decoded_together[i]) << i;
+  }
+}
+
 TEST_F(PlaneTest, TheExactPlaneMayBeLeftOut) {
   const std::vector<TestPage> pages = {
       CacheLikePage({.kind = KvKind::kKey, .head_dim = 32, .num_tokens = 200}, 1)};
@@ -239,10 +300,12 @@ TEST_F(PlaneTest, TheExactPlaneMayBeLeftOut) {
   EXPECT_TRUE(got[kExactPlane].empty());
 }
 
+class PlaneDamageTest : public PlaneTest, public testing::WithParamInterface<KvKind> {};
+
 // Damaged metadata, sizes, lengths and streams: what the CPU refuses, and nothing else; a page that
 // is refused reads as zeros and its neighbours as ever.
-TEST_F(PlaneTest, RefusesWhatTheCpuRefuses) {
-  const PageShape shape{.kind = KvKind::kValue,
+TEST_P(PlaneDamageTest, RefusesWhatTheCpuRefuses) {
+  const PageShape shape{.kind = GetParam(),
                         .head_dim = 16,
                         .num_tokens = 150,
                         .num_protected_head = 16,
@@ -252,7 +315,7 @@ TEST_F(PlaneTest, RefusesWhatTheCpuRefuses) {
   const Planes planes = cpu::EncodePage(Reference(), page);
   std::mt19937 rng(9);
   std::vector<Planes> damaged = {planes};
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 160; ++i) {
     Planes& d = damaged.emplace_back(planes);
     const int p = std::array{0, 0, kExactPlane, kExactPlane, 1, 3}[rng() % 6];
     const size_t metadata = p == 0 ? PlaneLayout(shape).codes_offset() : size_t{16};
@@ -271,19 +334,23 @@ TEST_F(PlaneTest, RefusesWhatTheCpuRefuses) {
         break;
     }
   }
-  std::vector<TestPage> pages(damaged.size(), TestPage(shape));
-  const std::vector<bool> ok = Decode(damaged, kNumPlanes, pages);
-  int num_refused = 0;
-  for (size_t i = 0; i < damaged.size(); ++i) {
-    TestPage host(shape);
-    ASSERT_EQ(ok[i], cpu::DecodePage(Reference(), damaged[i], kNumPlanes, host)) << i;
-    if (!ok[i]) host = TestPage(shape);
-    EXPECT_TRUE(pages[i] == host) << i;
-    num_refused += ok[i] ? 0 : 1;
+  for (int n = 1; n <= kNumPlanes; ++n) {
+    std::vector<TestPage> pages(damaged.size(), TestPage(shape));
+    const std::vector<bool> ok = Decode(damaged, n, pages);
+    int num_refused = 0;
+    for (size_t i = 0; i < damaged.size(); ++i) {
+      TestPage host(shape);
+      ASSERT_EQ(ok[i], cpu::DecodePage(Reference(), damaged[i], n, host)) << i << ", " << n;
+      if (!ok[i]) host = TestPage(shape);
+      EXPECT_TRUE(pages[i] == host) << i << ", " << n;
+      num_refused += ok[i] ? 0 : 1;
+    }
+    EXPECT_TRUE(ok[0]);
+    EXPECT_GT(num_refused, n == kNumPlanes ? 75 : 20);
   }
-  EXPECT_TRUE(ok[0]);
-  EXPECT_GT(num_refused, 150);
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PlaneDamageTest, testing::Values(KvKind::kKey, KvKind::kValue));
 
 }  // namespace
 }  // namespace lynx::cuda

@@ -48,7 +48,8 @@ absl::Status AddDamage(const Codec& codec, const KvLayout& layout, KvAccuracy& a
   return absl::OkStatus();
 }
 
-void Print(const AnchorWidths& widths, const std::vector<double>& damage) {
+void Print(const AnchorWidths& widths) {
+  const std::vector<double>& damage = widths.damage;
   for (size_t layer = 0; layer < damage.size() / 2; ++layer) {
     const nlohmann::ordered_json line = {{"kind", "calibrate"},
                                          {"layer", layer},
@@ -83,8 +84,9 @@ absl::Status RunCalibrate(const CalibrateOptions& options) {
     std::fprintf(stderr, "prompt %zu of %zu\n", i + 1, prompts.size());
   }
   for (double& d : damage) d = std::max(0.0, d / static_cast<double>(prompts.size()));
-  const AnchorWidths widths = AllocateWidths(damage, options.bits);
-  Print(widths, damage);
+  AnchorWidths widths = AllocateWidths(damage, options.bits);
+  widths.damage = std::move(damage);
+  Print(widths);
   if (options.output.empty()) return absl::OkStatus();
   std::ofstream file(options.output);
   file << ToYaml(widths);

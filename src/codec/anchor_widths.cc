@@ -2,6 +2,7 @@
 #include "codec/anchor_widths.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lynx/plane_format.h"
 #include "yaml-cpp/yaml.h"
@@ -9,7 +10,51 @@
 namespace lynx {
 namespace {
 
-constexpr const char* kKindKeys[] = {"key", "value"};
+constexpr const char* kKindNames[] = {"key", "value"};
+
+// nats, over all layers
+constexpr double kTypicalKeyDamage = 0.0876, kTypicalValueDamage = 0.0140;
+
+// Calls set(layer, node) for each entry of a list of num_layers; "" or what is wrong.
+template <typename Set>
+std::string ReadList(const YAML::Node& root, const std::string& name, int num_layers, Set&& set) {
+  const YAML::Node list = root[name];
+  if (!list || !list.IsSequence() || list.size() != static_cast<size_t>(num_layers)) {
+    return absl::StrCat(name, ": want a list of ", num_layers, " numbers");
+  }
+  for (int layer = 0; layer < num_layers; ++layer) {
+    if (!set(layer, list[layer])) {
+      return absl::StrCat(name, ": layer ", layer, ": ", list[layer].Scalar());
+    }
+  }
+  return "";
+}
+
+std::string ReadKind(const YAML::Node& root, int kind, int num_layers, AnchorWidths* widths) {
+  const std::string name = kKindNames[kind];
+  const auto set_bits = [&](int layer, const YAML::Node& node) {
+    const int bits = widths->bits[layer * 2 + kind] = node.as<int>();
+    return bits >= kMinAnchorBits && bits <= kMaxAnchorBits;
+  };
+  if (const std::string why = ReadList(root, name, num_layers, set_bits); !why.empty()) {
+    return absl::StrCat(why, " (widths are 2..4)");
+  }
+  if (widths->damage.empty()) return "";
+  return ReadList(root, name + "_damage", num_layers, [&](int layer, const YAML::Node& node) {
+    const double damage = widths->damage[layer * 2 + kind] = node.as<double>();
+    return damage >= 0 && std::isfinite(damage);
+  });
+}
+
+template <typename T>
+void AppendList(const std::string& name, const std::vector<T>& values, size_t kind,
+                std::string* text) {
+  absl::StrAppend(text, name, ": [");
+  for (size_t i = kind; i < values.size(); i += 2) {
+    absl::StrAppend(text, i == kind ? "" : ", ", values[i]);
+  }
+  absl::StrAppend(text, "]\n");
+}
 
 }  // namespace
 
@@ -26,44 +71,62 @@ AnchorWidths AllocateWidths(std::span<const double> damage, double average_bits)
   return widths;
 }
 
+std::optional<AnchorWidths> UniformWidths(std::string_view name, int num_layers) {
+  if (name.size() != 4 || name[0] != 'k' || name[2] != 'v') return std::nullopt;
+  const int bits[] = {name[1] - '0', name[3] - '0'};
+  AnchorWidths widths;
+  for (int tensor = 0; tensor < num_layers * 2; ++tensor) widths.bits.push_back(bits[tensor % 2]);
+  for (const int b : bits) {
+    if (b < kMinAnchorBits || b > kMaxAnchorBits) return std::nullopt;
+  }
+  return widths;
+}
+
+double DamageLeft(std::span<const double> damage, const AnchorWidths& widths) {
+  LYNX_CHECK(damage.size() == widths.bits.size());
+  double sum = 0;
+  for (size_t i = 0; i < damage.size(); ++i) {
+    sum += std::ldexp(damage[i], -2 * (widths.bits[i] - kMinAnchorBits));
+  }
+  return sum;
+}
+
+std::vector<double> TypicalDamage(int num_layers) {
+  std::vector<double> damage;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    damage.push_back(kTypicalKeyDamage / num_layers);
+    damage.push_back(kTypicalValueDamage / num_layers);
+  }
+  return damage;
+}
+
 std::string ToYaml(const AnchorWidths& widths) {
   std::string text;
   for (size_t kind = 0; kind < 2; ++kind) {
-    absl::StrAppend(&text, kKindKeys[kind], ": [");
-    for (size_t i = kind; i < widths.bits.size(); i += 2) {
-      absl::StrAppend(&text, i == kind ? "" : ", ", widths.bits[i]);
-    }
-    absl::StrAppend(&text, "]\n");
+    AppendList(kKindNames[kind], widths.bits, kind, &text);
+  }
+  for (size_t kind = 0; kind < 2 && !widths.damage.empty(); ++kind) {
+    AppendList(absl::StrCat(kKindNames[kind], "_damage"), widths.damage, kind, &text);
   }
   return text;
 }
 
 absl::StatusOr<AnchorWidths> ParseAnchorWidths(const std::string& yaml, const std::string& file,
                                                int num_layers) {
-  const auto error = [&](const std::string& what) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", what));
-  };
-  AnchorWidths widths{std::vector<int>(static_cast<size_t>(num_layers) * 2)};
+  const size_t num_tensors = static_cast<size_t>(num_layers) * 2;
+  AnchorWidths widths{std::vector<int>(num_tensors)};
+  std::string why;
   try {
     const YAML::Node root = YAML::Load(yaml);
-    for (int kind = 0; kind < 2; ++kind) {
-      const YAML::Node list = root[kKindKeys[kind]];
-      if (!list || !list.IsSequence() || list.size() != static_cast<size_t>(num_layers)) {
-        return error(absl::StrCat(kKindKeys[kind], ": want a list of ", num_layers, " widths"));
-      }
-      for (int layer = 0; layer < num_layers; ++layer) {
-        const int bits = list[layer].as<int>();
-        if (bits < kMinAnchorBits || bits > kMaxAnchorBits) {
-          return error(
-              absl::StrCat(kKindKeys[kind], ": layer ", layer, ": ", bits, " is not in 2..4"));
-        }
-        widths.bits[layer * 2 + kind] = bits;
-      }
+    if (root.IsMap() && root["key_damage"]) widths.damage.resize(num_tensors);
+    for (int kind = 0; kind < 2 && why.empty(); ++kind) {
+      why = ReadKind(root, kind, num_layers, &widths);
     }
   } catch (const YAML::Exception& e) {
-    return error(e.what());
+    why = e.what();
   }
-  return widths;
+  if (why.empty()) return widths;
+  return absl::InvalidArgumentError(absl::StrCat(file, ": ", why));
 }
 
 int PlanesOfBits(int bits) {
@@ -80,6 +143,36 @@ SendPlan AnchorSendPlan(const AnchorWidths& widths, bool exact_target) {
   for (const int bits : widths.bits) plan.plane_end[0].push_back(PlanesOfBits(bits));
   if (exact_target) plan.plane_end.emplace_back(widths.bits.size(), kNumPlanes);
   return plan;
+}
+
+AnchorPlanes PlanesOfWidths(const AnchorWidths& widths) {
+  AnchorPlanes planes;
+  for (const int bits : widths.bits) planes.push_back(static_cast<uint8_t>(PlanesOfBits(bits)));
+  return planes;
+}
+
+absl::StatusOr<SendPlan> WithAnchor(const SendPlan& plan, const AnchorPlanes& anchor) {
+  const std::vector<int>& target = plan.plane_end.back();
+  if (anchor.size() != target.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the anchor covers ", anchor.size(),
+                                                   " tensors, the cache has ", target.size()));
+  }
+  SendPlan result{{{anchor.begin(), anchor.end()}}};
+  for (size_t i = 0; i < anchor.size(); ++i) {
+    if (anchor[i] < 1 || anchor[i] > target[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("the anchor of layer ", i / 2, " ",
+                                                     kKindNames[i % 2], " has ", int{anchor[i]},
+                                                     " planes, want 1..", target[i]));
+    }
+  }
+  for (int stage = 1; stage < plan.num_stages(); ++stage) {
+    std::vector<int> ends = plan.plane_end[stage];
+    for (size_t i = 0; i < ends.size(); ++i) {
+      ends[i] = std::max(ends[i], result.plane_end.back()[i]);
+    }
+    if (ends != result.plane_end.back()) result.plane_end.push_back(std::move(ends));
+  }
+  return result;
 }
 
 }  // namespace lynx

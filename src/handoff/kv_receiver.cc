@@ -8,13 +8,11 @@
 
 namespace lynx {
 
-KvReceiverImpl::KvReceiverImpl(const Options& options, const Codec& codec, const SendPlan& plan,
-                               KvPoolView pool, std::unique_ptr<KvPageCodec> page_codec,
-                               Transport& transport, std::function<void()> wake)
+KvReceiverImpl::KvReceiverImpl(const Options& options, const Codec& codec, SendPlan plan,
+                               KvPoolView pool, Transport& transport, std::function<void()> wake)
     : options_(options),
       pool_(pool),
-      format_(HandoffFormat(codec, plan, pool.layout)),
-      codec_(std::move(page_codec)),
+      formats_(codec, std::move(plan), pool.layout),
       transport_(transport),
       outbox_(std::move(wake)),
       early_(options.max_unknown_chunks),
@@ -39,6 +37,7 @@ KvReceiverImpl::~KvReceiverImpl() {
 absl::Status KvReceiverImpl::Begin(const ReceiveJob& job) {
   const PageGrid grid{job.first_token, job.num_tokens};
   LYNX_RETURN_IF_ERROR(CheckTokenRange(grid, job.block_table, pool_.num_blocks));
+  LYNX_ASSIGN_OR_RETURN(AttemptFormat format, formats_.With(job.anchor));
   const int64_t now = MonotonicNs();
   Section section(outbox_);
   if (attempts_.contains(job.attempt)) {
@@ -49,7 +48,7 @@ absl::Status KvReceiverImpl::Begin(const ReceiveJob& job) {
     return absl::UnavailableError(
         absl::StrCat("attempt ", ToString(job.attempt), " has ended before it began"));
   }
-  auto attempt = std::make_shared<ReceiveAttempt>(job, pool_.layout, codec_->num_stages(), now);
+  auto attempt = std::make_shared<ReceiveAttempt>(job, pool_.layout, std::move(format), now);
   attempts_[job.attempt] = attempt;
   scheduler_.Begin(job.attempt, attempt->num_parts_by_class());
   work_.notify_all();
@@ -98,6 +97,7 @@ ReceiverStats KvReceiverImpl::stats() const {
   ReceiverStats stats = stats_;
   stats.transfers_in_flight = static_cast<int64_t>(attempts_.size());
   stats.bytes_in_flight = static_cast<int64_t>(scheduler_.outstanding_bytes());
+  stats.bytes_per_second = window_.bytes_per_second();
   return stats;
 }
 
@@ -162,10 +162,8 @@ void KvReceiverImpl::Push(ReceiveEvent event) {
 std::unique_ptr<KvReceiver> KvReceiver::Create(const Options& options, const Codec& codec,
                                                SendPlan plan, KvPoolView pool, Transport& transport,
                                                std::function<void()> wake) {
-  auto page_codec = KvPageCodec::Create(codec, plan, pool.layout);
-  LYNX_CHECK(page_codec.ok());
-  return std::make_unique<KvReceiverImpl>(options, codec, plan, pool, std::move(*page_codec),
-                                          transport, std::move(wake));
+  return std::make_unique<KvReceiverImpl>(options, codec, std::move(plan), pool, transport,
+                                          std::move(wake));
 }
 
 }  // namespace lynx

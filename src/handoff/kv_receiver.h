@@ -30,6 +30,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/anchor_widths.h"
 #include "lynx/codec.h"
 #include "lynx/kv_layout.h"
 #include "lynx/status.h"
@@ -42,6 +43,7 @@ struct ReceiveJob {
   int first_token = 0;  // multiple of 64
   int num_tokens = 0;
   std::vector<BlockId> block_table;  // blocks of tokens 0 .. num_tokens - 1
+  AnchorPlanes anchor;               // empty: the plan's own; the sender's job must say the same
 };
 
 struct ReceiveEvent {
@@ -64,6 +66,7 @@ struct ReceiverStats {           // cumulative, for /metrics
   int64_t bytes[3] = {0, 0, 0};  // by class
   int64_t chunks = 0, nacks = 0, checksum_errors = 0;
   int64_t transfers_in_flight = 0, bytes_in_flight = 0;
+  double bytes_per_second = 0;  // while busy; 0: not known yet
 };
 
 class KvReceiver {
@@ -85,6 +88,8 @@ class KvReceiver {
   virtual ~KvReceiver() = default;
 
   // Public methods are called from the engine thread.
+  // kInvalidArgument: the job is malformed, or the plan has no such anchor; kUnavailable: its
+  // sender has given it up already.
   virtual absl::Status Begin(const ReceiveJob& job) = 0;
   virtual void Refine(AttemptId attempt) = 0;
   // A sequence is stalled on this attempt: its later stages move with the anchors.

@@ -28,9 +28,8 @@ namespace lynx {
 
 class KvReceiverImpl final : public KvReceiver, public TransportHandler {
  public:
-  KvReceiverImpl(const Options& options, const Codec& codec, const SendPlan& plan, KvPoolView pool,
-                 std::unique_ptr<KvPageCodec> page_codec, Transport& transport,
-                 std::function<void()> wake);
+  KvReceiverImpl(const Options& options, const Codec& codec, SendPlan plan, KvPoolView pool,
+                 Transport& transport, std::function<void()> wake);
   ~KvReceiverImpl() override;
 
   absl::Status Begin(const ReceiveJob& job) override;
@@ -99,8 +98,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
 
   const Options options_;
   const KvPoolView pool_;
-  const uint64_t format_;
-  const std::unique_ptr<KvPageCodec> codec_;
+  const AttemptFormats formats_;
   Transport& transport_;
 
   Outbox<ReceiveEvent> outbox_;  // its mutex guards what follows

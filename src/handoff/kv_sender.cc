@@ -24,13 +24,11 @@ constexpr int64_t kNsPerMs = 1'000'000;
 
 class KvSenderImpl final : public KvSender, public TransportHandler {
  public:
-  KvSenderImpl(const Options& options, const Codec& codec, const SendPlan& plan, KvPoolView pool,
-               std::unique_ptr<KvPageCodec> page_codec, Transport& transport,
-               std::function<void()> wake)
+  KvSenderImpl(const Options& options, const Codec& codec, SendPlan plan, KvPoolView pool,
+               Transport& transport, std::function<void()> wake)
       : options_(options),
         pool_(pool),
-        format_(HandoffFormat(codec, plan, pool.layout)),
-        codec_(std::move(page_codec)),
+        formats_(codec, std::move(plan), pool.layout),
         transport_(transport),
         outbox_(std::move(wake)) {
     transport_.Start(this);
@@ -62,7 +60,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   bool RunOneTask();
   void EncodePage(const EncodeTask& task);
   void EncodeAgain(const Attempt& attempt, const ChunkKey& key);
-  std::vector<Payload> Encode(const KvPage& page) const;
+  std::vector<Payload> Encode(const SendAttempt& attempt, const ChunkKey& key) const;
   int64_t RunTimers(int64_t now_ns);
 
   // All below: with the mutex held.
@@ -84,8 +82,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
 
   const Options options_;
   const KvPoolView pool_;
-  const uint64_t format_;
-  const std::unique_ptr<KvPageCodec> codec_;
+  const AttemptFormats formats_;
   Transport& transport_;
   Outbox<SendEvent> outbox_;  // its mutex guards what follows
   std::condition_variable work_;
@@ -110,13 +107,14 @@ KvSenderImpl::~KvSenderImpl() {
 absl::Status KvSenderImpl::Begin(const SendJob& job) {
   const PageGrid grid{job.first_token, job.num_tokens};
   LYNX_RETURN_IF_ERROR(CheckTokenRange(grid, job.block_table, pool_.num_blocks));
+  LYNX_ASSIGN_OR_RETURN(AttemptFormat format, formats_.With(job.anchor));
   LYNX_ASSIGN_OR_RETURN(const PeerId peer, transport_.Connect(job.receiver_address));
   Section section(outbox_);
   if (attempts_.contains(job.attempt)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attempt ", ToString(job.attempt), " has begun already"));
   }
-  auto attempt = std::make_shared<SendAttempt>(job, pool_, codec_->num_stages());
+  auto attempt = std::make_shared<SendAttempt>(job, pool_, std::move(format));
   attempt->peer = peer;
   attempts_[job.attempt] = attempt;
   Renewed(*attempt);
@@ -210,9 +208,10 @@ bool KvSenderImpl::RunOneTask() {
   return true;
 }
 
-std::vector<Payload> KvSenderImpl::Encode(const KvPage& page) const {
-  std::vector<std::vector<std::byte>> stages(codec_->num_stages());
-  codec_->EncodePage(pool_, page, stages);
+std::vector<Payload> KvSenderImpl::Encode(const SendAttempt& attempt, const ChunkKey& key) const {
+  const KvPageCodec& codec = *attempt.format.pages;
+  std::vector<std::vector<std::byte>> stages(codec.num_stages());
+  codec.EncodePage(pool_, attempt.page(key), stages);
   std::vector<Payload> payloads;
   for (auto& stage : stages) {
     const uint64_t checksum = PayloadChecksum(stage);
@@ -222,7 +221,7 @@ std::vector<Payload> KvSenderImpl::Encode(const KvPage& page) const {
 }
 
 void KvSenderImpl::EncodePage(const EncodeTask& task) {
-  std::vector<Payload> payloads = Encode(task.attempt->page(task.anchor));
+  std::vector<Payload> payloads = Encode(*task.attempt, task.anchor);
   Section section(outbox_);
   LeaveEncoder(task.attempt);
   if (task.attempt->ended) return;
@@ -232,7 +231,7 @@ void KvSenderImpl::EncodePage(const EncodeTask& task) {
 }
 
 void KvSenderImpl::EncodeAgain(const Attempt& attempt, const ChunkKey& key) {
-  std::vector<Payload> payloads = Encode(attempt->page(key));
+  std::vector<Payload> payloads = Encode(*attempt, key);
   Section section(outbox_);
   LeaveEncoder(attempt);
   attempt->encoding_again = false;
@@ -272,7 +271,7 @@ int64_t KvSenderImpl::RunTimers(int64_t now_ns) {
 // Keeps the stages after the key's.
 void KvSenderImpl::KeepLater(const Attempt& attempt, ChunkKey key,
                              const std::vector<Payload>& payloads) {
-  for (++key.stage; key.stage < codec_->num_stages(); ++key.stage) {
+  for (++key.stage; key.stage < static_cast<int>(payloads.size()); ++key.stage) {
     const Payload& payload = payloads[key.stage];
     Payload& kept = attempt->later_chunks[key];
     if (kept != nullptr) continue;
@@ -304,10 +303,10 @@ void KvSenderImpl::PostLater(const Attempt& attempt) {
 void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payload payload) {
   const KvPage page = attempt->page(key);
   const ChunkHeader header{.attempt = attempt->job.attempt,
-                           .format = format_,
+                           .format = attempt->format.hash,
                            .layer = static_cast<uint16_t>(key.layer),
                            .stage = static_cast<uint16_t>(key.stage),
-                           .contents = codec_->Contents(key.layer, key.stage),
+                           .contents = attempt->format.pages->Contents(key.layer, key.stage),
                            .first_head = static_cast<uint16_t>(page.first_head),
                            .num_heads = static_cast<uint16_t>(page.num_heads),
                            .page = static_cast<uint32_t>(key.page),
@@ -356,7 +355,7 @@ void KvSenderImpl::SendAnnounce(SendAttempt& a) {
   // A lost peer is reported by OnPeerLost.
   (void)transport_.SendControl(
       a.peer, Serialize(Announce{.attempt = a.job.attempt,
-                                 .format = format_,
+                                 .format = a.format.hash,
                                  .first_token = static_cast<uint32_t>(a.grid.first_token),
                                  .num_tokens = static_cast<uint32_t>(a.grid.num_tokens),
                                  .num_posted_chunks = a.num_posted_chunks}));
@@ -434,10 +433,8 @@ void KvSenderImpl::OnPeerLost(PeerId peer, uint64_t, const absl::Status& why) {
 std::unique_ptr<KvSender> KvSender::Create(const Options& options, const Codec& codec,
                                            SendPlan plan, KvPoolView pool, Transport& transport,
                                            std::function<void()> wake) {
-  auto page_codec = KvPageCodec::Create(codec, plan, pool.layout);
-  LYNX_CHECK(page_codec.ok());
-  return std::make_unique<KvSenderImpl>(options, codec, plan, pool, std::move(*page_codec),
-                                        transport, std::move(wake));
+  return std::make_unique<KvSenderImpl>(options, codec, std::move(plan), pool, transport,
+                                        std::move(wake));
 }
 
 }  // namespace lynx

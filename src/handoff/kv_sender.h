@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/anchor_widths.h"
 #include "lynx/codec.h"
 #include "lynx/kv_layout.h"
 #include "lynx/status.h"
@@ -39,6 +40,7 @@ struct SendJob {
   int first_token = 0;               // multiple of 64: the receiver has everything before
   int num_tokens = 0;                // of the whole prompt
   std::vector<BlockId> block_table;  // blocks of tokens 0 .. num_tokens - 1
+  AnchorPlanes anchor;               // empty: the plan's own
 };
 
 struct SendEvent {
@@ -64,8 +66,8 @@ class KvSender {
                                           std::function<void()> wake);
   virtual ~KvSender() = default;
 
-  // kInvalidArgument: the job is malformed; kUnavailable: the receiver cannot be connected to. With
-  // no token to send the attempt is delivered at once.
+  // kInvalidArgument: the job is malformed, or the plan has no such anchor; kUnavailable: the
+  // receiver cannot be connected to. With no token to send the attempt is delivered at once.
   virtual absl::Status Begin(const SendJob& job) = 0;
   // Tokens [0, num_computed) of this layer are in the pool and will not change.
   virtual void Computed(AttemptId attempt, int layer, int num_computed) = 0;

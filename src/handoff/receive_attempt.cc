@@ -2,6 +2,7 @@
 #include "handoff/receive_attempt.h"
 
 #include <numeric>
+#include <utility>
 
 namespace lynx {
 namespace {
@@ -18,20 +19,20 @@ std::string Text(const StageContents& c) {
 
 }  // namespace
 
-ReceiveAttempt::ReceiveAttempt(const ReceiveJob& job, const KvLayout& layout, int num_stages,
+ReceiveAttempt::ReceiveAttempt(const ReceiveJob& job, const KvLayout& layout, AttemptFormat format,
                                int64_t now_ns)
     : progress_ns(now_ns),
       job_(job),
       grid_{job.first_token, job.num_tokens},
       layout_(layout),
-      num_stages_(num_stages),
-      num_landed_(num_stages, 0),
-      stage_bytes_(num_stages, 0) {}
+      format_(std::move(format)),
+      num_landed_(num_stages(), 0),
+      stage_bytes_(num_stages(), 0) {}
 
 std::array<int64_t, kNumPullClasses> ReceiveAttempt::num_parts_by_class() const {
   const int64_t per_stage = int64_t{layout_.num_layers} * grid_.num_pages() * layout_.num_kv_heads;
   std::array<int64_t, kNumPullClasses> count = {};
-  for (int s = 0; s < num_stages_; ++s) count[PullClass(s)] += per_stage;
+  for (int s = 0; s < num_stages(); ++s) count[PullClass(s)] += per_stage;
   return count;
 }
 
@@ -39,7 +40,7 @@ ReceivedChunk& ReceiveAttempt::chunk(const ChunkHeader& header) {
   if (heads_per_chunk_ == 0) {
     heads_per_chunk_ = header.num_heads;
     num_chunks_per_stage_ = layout_.num_layers * grid_.num_pages() * num_head_ranges();
-    chunks_.resize(static_cast<size_t>(num_stages_) * num_chunks_per_stage_);
+    chunks_.resize(static_cast<size_t>(num_stages()) * num_chunks_per_stage_);
   }
   return chunk(key(header));
 }
@@ -60,16 +61,15 @@ ChunkKey ReceiveAttempt::key(int stage, int index) const {
   return {stage, page / grid_.num_pages(), page % grid_.num_pages(), index % num_head_ranges()};
 }
 
-absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_bytes,
-                                         uint64_t format, const KvPageCodec& codec) const {
-  if (h.format != format) {
+absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_bytes) const {
+  if (h.format != format()) {
     return absl::FailedPreconditionError(absl::StrCat("the peer sends format ", h.format, ", want ",
-                                                      format,
+                                                      format(),
                                                       " (codec, send plan or KV layout differ)"));
   }
   LYNX_RETURN_IF_ERROR(CheckPlace(h));
   LYNX_RETURN_IF_ERROR(CheckHeads(h));
-  if (const StageContents want = codec.Contents(h.layer, h.stage); h.contents != want) {
+  if (const StageContents want = codec().Contents(h.layer, h.stage); h.contents != want) {
     return absl::DataLossError(
         absl::StrCat(Where(h), ": ", Text(h.contents), ", want ", Text(want)));
   }
@@ -83,7 +83,7 @@ absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_by
                      " blocks from block ", h.first_block, ", want ", expected.num_tokens, " in ",
                      expected.num_blocks(), " from ", expected.first_token / kBlockSize));
   }
-  const size_t max_bytes = codec.MaxStageBytes(expected, h.stage);
+  const size_t max_bytes = codec().MaxStageBytes(expected, h.stage);
   if (h.bytes != payload_bytes || payload_bytes > max_bytes) {
     return absl::DataLossError(absl::StrCat(Where(h), ": ", h.bytes, " bytes announced, ",
                                             payload_bytes, " offered, at most ", max_bytes));
@@ -92,12 +92,12 @@ absl::Status ReceiveAttempt::CheckHeader(const ChunkHeader& h, size_t payload_by
 }
 
 absl::Status ReceiveAttempt::CheckPlace(const ChunkHeader& h) const {
-  if (h.layer < layout_.num_layers && h.stage < num_stages_ &&
+  if (h.layer < layout_.num_layers && h.stage < num_stages() &&
       h.page < static_cast<uint32_t>(grid_.num_pages())) {
     return absl::OkStatus();
   }
   return absl::DataLossError(absl::StrCat(Where(h), ": the attempt has ", layout_.num_layers,
-                                          " layers, ", num_stages_, " stages, ", grid_.num_pages(),
+                                          " layers, ", num_stages(), " stages, ", grid_.num_pages(),
                                           " pages"));
 }
 

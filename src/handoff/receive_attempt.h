@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codec/kv_page_codec.h"
+#include "handoff/attempt_format.h"
 #include "handoff/kv_receiver.h"
 #include "handoff/page_grid.h"
 #include "handoff/pull_scheduler.h"
@@ -31,17 +32,19 @@ struct ReceivedChunk {
 class ReceiveAttempt {
  public:
   // layout: of the receiver's pool, all heads.
-  ReceiveAttempt(const ReceiveJob& job, const KvLayout& layout, int num_stages, int64_t now_ns);
+  ReceiveAttempt(const ReceiveJob& job, const KvLayout& layout, AttemptFormat format,
+                 int64_t now_ns);
 
   const AttemptId& id() const { return job_.attempt; }
   const PageGrid& grid() const { return grid_; }
-  int num_stages() const { return num_stages_; }
+  const KvPageCodec& codec() const { return *format_.pages; }
+  uint64_t format() const { return format_.hash; }
+  int num_stages() const { return format_.pages->num_stages(); }
   // Heads of pages of layers, over all stages of a class: what the scheduler counts in.
   std::array<int64_t, kNumPullClasses> num_parts_by_class() const;
 
   // Whether this chunk can belong to the attempt: kDataLoss names the field that cannot.
-  absl::Status CheckHeader(const ChunkHeader& header, size_t payload_bytes, uint64_t format,
-                           const KvPageCodec& codec) const;
+  absl::Status CheckHeader(const ChunkHeader& header, size_t payload_bytes) const;
   // The chunk of a checked header, which settles how pages are cut if it is the first.
   ReceivedChunk& chunk(const ChunkHeader& header);
 
@@ -60,7 +63,7 @@ class ReceiveAttempt {
     return heads_per_chunk_ > 0 && num_landed_[stage] == num_chunks_per_stage_;
   }
   bool all_landed() const {
-    return heads_per_chunk_ > 0 && num_landed_total() == num_chunks_per_stage_ * num_stages_;
+    return heads_per_chunk_ > 0 && num_landed_total() == num_chunks_per_stage_ * num_stages();
   }
   int num_landed_total() const;
   const std::vector<int64_t>& stage_bytes() const { return stage_bytes_; }
@@ -83,7 +86,7 @@ class ReceiveAttempt {
   const ReceiveJob job_;
   const PageGrid grid_;
   const KvLayout layout_;
-  const int num_stages_;
+  const AttemptFormat format_;
   int heads_per_chunk_ = 0;            // 0 = not known yet
   int num_chunks_per_stage_ = 0;       // with heads_per_chunk_
   std::vector<ReceivedChunk> chunks_;  // [stage][layer][page][head range], with heads_per_chunk_

@@ -67,8 +67,7 @@ void KvReceiverImpl::Accept(const Attempt& attempt, const ChunkOffer& offer) {
     return Refuse(offer, Abort{h.attempt, absl::StatusCode::kFailedPrecondition,
                                "the attempt belongs to another sender"});
   }
-  if (absl::Status status = attempt->CheckHeader(h, offer.payload_bytes, format_, *codec_);
-      !status.ok()) {
+  if (absl::Status status = attempt->CheckHeader(h, offer.payload_bytes); !status.ok()) {
     ++stats_.nacks;
     transport_.Drop(offer.id);
     return Fail(attempt, std::move(status), Tell::kSender);
@@ -176,14 +175,14 @@ void KvReceiverImpl::OnAnnounce(uint64_t from, const Announce& announce) {
                             "the attempt belongs to another sender"});
   }
   const PageGrid& grid = attempt->grid();
-  if (announce.format != format_ ||
+  if (announce.format != attempt->format() ||
       announce.first_token != static_cast<uint32_t>(grid.first_token) ||
       announce.num_tokens != static_cast<uint32_t>(grid.num_tokens)) {
     return Fail(attempt,
-                absl::FailedPreconditionError(
-                    absl::StrCat("the sender hands over tokens ", announce.first_token, " .. ",
-                                 announce.num_tokens, " in format ", announce.format, ", want ",
-                                 grid.first_token, " .. ", grid.num_tokens, " in ", format_)),
+                absl::FailedPreconditionError(absl::StrCat(
+                    "the sender hands over tokens ", announce.first_token, " .. ",
+                    announce.num_tokens, " in format ", announce.format, ", want ",
+                    grid.first_token, " .. ", grid.num_tokens, " in ", attempt->format())),
                 Tell::kSender);
   }
   // Nothing is owed: the prefill still computes.

@@ -73,8 +73,8 @@ void KvReceiverImpl::RunChunk(const ChunkTask& task) {
                                               ": checksum ", checksum, ", want ", chunk.checksum));
   } else if (task.key.stage == 0) {
     const std::span<const std::byte> anchor = chunk.span();
-    status = codec_->DecodePage(attempt->page(task.key), {&anchor, 1}, pool_);
-    if (codec_->num_stages() == 1) chunk.bytes.reset();
+    status = attempt->codec().DecodePage(attempt->page(task.key), {&anchor, 1}, pool_);
+    if (attempt->num_stages() == 1) chunk.bytes.reset();
   }
   Section section(outbox_);
   if (!intact) ++stats_.checksum_errors;
@@ -87,11 +87,11 @@ void KvReceiverImpl::RunChunk(const ChunkTask& task) {
 
 void KvReceiverImpl::RunRefine(const Attempt& attempt) {
   std::vector<std::span<const std::byte>> stages;
-  for (int s = 0; s < codec_->num_stages(); ++s) {
+  for (int s = 0; s < attempt->num_stages(); ++s) {
     stages.push_back(attempt->chunk(attempt->key(s, attempt->num_refined_chunks)).span());
   }
   const KvPage page = attempt->page(attempt->key(0, attempt->num_refined_chunks));
-  absl::Status status = codec_->DecodePage(page, stages, pool_);
+  absl::Status status = attempt->codec().DecodePage(page, stages, pool_);
   Section section(outbox_);
   LeaveCodec(attempt);
   if (attempt->ended) return;

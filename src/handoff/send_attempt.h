@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "codec/kv_page_codec.h"
+#include "handoff/attempt_format.h"
 #include "handoff/kv_sender.h"
 #include "handoff/page_grid.h"
 
@@ -21,12 +23,13 @@ struct EncodedStage {
 using Payload = std::shared_ptr<const EncodedStage>;
 
 struct SendAttempt {
-  SendAttempt(const SendJob& job, const KvPoolView& pool, int num_stages)
+  SendAttempt(const SendJob& job, const KvPoolView& pool, AttemptFormat attempt_format)
       : job(job),
+        format(std::move(attempt_format)),
         grid{job.first_token, job.num_tokens},
         heads_per_chunk(pool.heads_per_shard()),
-        num_chunks(static_cast<uint64_t>(pool.layout.num_layers) * num_stages * grid.num_pages() *
-                   pool.num_shards()),
+        num_chunks(static_cast<uint64_t>(pool.layout.num_layers) * format.pages->num_stages() *
+                   grid.num_pages() * pool.num_shards()),
         num_queued_pages(pool.layout.num_layers, 0) {}
 
   KvPage page(const ChunkKey& key) const {
@@ -34,6 +37,7 @@ struct SendAttempt {
   }
 
   const SendJob job;
+  const AttemptFormat format;
   const PageGrid grid;
   const int heads_per_chunk;  // every rank's heads travel in chunks of their own
   const uint64_t num_chunks;  // in all

@@ -124,6 +124,7 @@ struct HandoffJob {
   int num_tokens = 300;
   int first_token = 0;
   int sender = 0;
+  AnchorPlanes anchor = {};  // empty: the plan's own
 };
 
 class Handoff {
@@ -167,14 +168,20 @@ class Handoff {
     }
     return id;
   }
+  // Of what BeginReceive and BeginSend are told from now on.
+  void SetAnchor(AttemptId id, AnchorPlanes anchor) {
+    attempts_[id].job.anchor = std::move(anchor);
+  }
   absl::Status BeginReceive(AttemptId id) {
     const Attempt& a = attempts_[id];
-    return receiver_->Begin({id, a.job.first_token, a.job.num_tokens, a.receive_blocks});
+    return receiver_->Begin(
+        {id, a.job.first_token, a.job.num_tokens, a.receive_blocks, a.job.anchor});
   }
   absl::Status BeginSend(AttemptId id) {
     const Attempt& a = attempts_[id];
-    return senders_[a.job.sender].sender->Begin(
-        {id, receiver_transport_->address(), a.job.first_token, a.job.num_tokens, a.send_blocks});
+    return senders_[a.job.sender].sender->Begin({id, receiver_transport_->address(),
+                                                 a.job.first_token, a.job.num_tokens, a.send_blocks,
+                                                 a.job.anchor});
   }
   AttemptId Begin(const HandoffJob& job) {
     const AttemptId id = NewAttempt(job);

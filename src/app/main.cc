@@ -210,6 +210,42 @@ int Main(int argc, char** argv) {
   bench_accuracy->add_option("--corpus", accuracy_options.corpus, "Directory of text files")
       ->capture_default_str();
   bench_accuracy->add_flag("--per-layer", accuracy_options.per_layer, "Error of every layer too");
+  BenchIncastOptions incast_options;
+  CLI::App* bench_incast = bench->add_subcommand(
+      "incast", "Several prefill sides hand over to one decode side through its one link");
+  bench_incast
+      ->add_option("--link", incast_options.link,
+                   "Rate of every link, such as 1gbit (needs root); none: loopback, as it is")
+      ->capture_default_str();
+  bench_incast->add_option("--load", incast_options.load, "Share of the link that is asked for")
+      ->check(CLI::Range(0.01, 2.0))
+      ->capture_default_str();
+  bench_incast->add_option("--senders", incast_options.senders, "Numbers of prefill sides")
+      ->check(CLI::Range(1, 64))
+      ->delimiter(',');
+  bench_incast
+      ->add_option("--policies", incast_options.policies,
+                   "lynx, sender_strict, two_streams, fifo (default: all)")
+      ->delimiter(',');
+  bench_incast->add_option("--seeds", incast_options.seeds, "Of the arrivals")->delimiter(',');
+  bench_incast->add_option("--requests", incast_options.requests, "Of each run")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  bench_incast->add_option("--prompt-tokens", incast_options.prompt_tokens, "Prompt lengths")
+      ->check(CLI::Range(1, 1 << 20))
+      ->delimiter(',');
+  bench_incast->add_option("--codec", incast_options.codec, "A KV codec with more than one stage")
+      ->capture_default_str();
+  bench_incast->add_option("--layers", incast_options.layers, "Of the model whose KV it is")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  bench_incast->add_option("--kv-heads", incast_options.kv_heads, "Of a layer")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  bench_incast->add_option("--head-dim", incast_options.head_dim, "Channels of a head")
+      ->check(CLI::Range(16, 256))
+      ->capture_default_str();
+  bench_incast->add_option("--json", incast_options.json, "Append the lines to this file too");
   for (auto [command, config] : {std::pair(bench_engine, &engine_options.config),
                                  std::pair(bench_codec, &codec_options.config),
                                  std::pair(bench_accuracy, &accuracy_options.config)}) {
@@ -259,6 +295,7 @@ int Main(int argc, char** argv) {
   if (bench_accuracy->parsed()) {
     return Finish("bench accuracy", RunBenchAccuracy(accuracy_options));
   }
+  if (bench_incast->parsed()) return Finish("bench incast", RunBenchIncast(incast_options));
   return Finish("bench codec", RunBenchCodec(codec_options));
 }
 

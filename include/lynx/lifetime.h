@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -59,6 +60,11 @@ struct Timeline {
   int num_source_tokens = 0;                  // final by the prefill side's word, after token 1
   // What kAuto compared: until the target is here, until the prefill side answers. 0: not asked.
   int64_t estimated_residual_ns = 0, estimated_source_ns = 0;
+  // What the last attempt sent first, as in kv.anchor; empty: the codec's only way.
+  std::string anchor;
+  // With kv.anchor auto: estimated from the start of that attempt to the 32nd final token after it,
+  // or to the last one. 0: no estimate.
+  int64_t estimated_anchor_ns = 0;
 
   int64_t at(Event e) const { return at_ns[static_cast<size_t>(e)]; }
   void Mark(Event e, int64_t now_ns) {

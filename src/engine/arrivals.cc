@@ -223,6 +223,7 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
     return;
   }
   s.attempt->first_token_known = true;
+  ObserveFirstToken(s, s.num_tokens() - event.num_cached_tokens);
   verify_policy_.ObserveStep(event.step_ns);
   s.num_cached_tokens = event.num_cached_tokens;
   if (s.prompt_logprobs_wanted) s.prompt_logprobs = std::move(event.prompt_logprobs);

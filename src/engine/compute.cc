@@ -160,6 +160,7 @@ void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
 // The first num_judged drafts were compared with the target's choices.
 void EngineImpl::ObserveJudged(Sequence& s, int num_judged, int num_accepted) {
   draft_policy_.Observe(std::span(s.draft_margins).first(num_judged), num_accepted);
+  if (s.anchor >= 0) anchor_policy_.Observe(s.anchor, num_judged, num_accepted);
   s.timeline.num_accepted += num_accepted;
   CountAccepted(s, num_accepted);
 }

@@ -40,11 +40,13 @@ void EngineImpl::StartAttempt(Sequence& s) {
   HandoffAttempt attempt;
   attempt.id = FreshAttemptId();
   attempt.num_tokens = s.num_tokens();
+  attempt.start_ns = Now();
   s.attempt = attempt;
   s.state = State::kLoading;
   s.exact = options_.exact_handoff;
   s.attempt->verify = ChooseVerify(s);
   s.timeline.verify = s.attempt->verify;
+  ChooseAnchor(s);
   ++s.timeline.num_handoffs;
   by_attempt_[attempt.id] = &s;
 
@@ -55,6 +57,7 @@ void EngineImpl::StartAttempt(Sequence& s) {
   job.first_token = s.num_computed_tokens;
   job.num_tokens = s.num_tokens();
   job.block_table.assign(blocks.begin(), blocks.end());
+  if (s.anchor >= 0) job.anchor = anchor_policy_.candidates()[s.anchor].planes;
   if (const absl::Status status = receiver_->Begin(job); !status.ok()) {
     FailRequest(s, status);
     return;
@@ -71,6 +74,7 @@ void EngineImpl::StartAttempt(Sequence& s) {
   if (!s.prompt_logprobs_wanted) request.sampling.num_prompt_logprobs = -1;
   request.cache_salt = s.cache_salt;
   request.receiver_address = receiver_address_;
+  request.anchor = job.anchor;
   const bool is_auto = s.verify == VerifyMode::kAuto && s.attempt->verify == VerifyMode::kSource;
   request.verify = is_auto ? VerifyMode::kAuto : s.attempt->verify;
   remote_->Start(request,
@@ -108,12 +112,14 @@ void EngineImpl::Apply(const ReceiveEvent& event) {
     case Kind::kTargetLanded:
       s.timeline.Mark(Event::kTargetLanded, event.at_ns);
       s.attempt->target_landed = true;
+      s.attempt->target_landed_ns = event.at_ns;
       ObserveTransfer(s, event);
       receiver_->Refine(event.attempt);
       break;
     case Kind::kRefined:
       s.timeline.Mark(Event::kTargetLanded, event.at_ns);
       s.timeline.Mark(Event::kRefined, event.at_ns);
+      ObserveRefined(s, event.at_ns);
       s.attempt->target_landed = s.attempt->refined = true;
       break;
     case Kind::kFailed:

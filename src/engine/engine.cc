@@ -105,6 +105,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, Model& model, EngineMemory 
                   .max_num_batched_tokens = options.max_num_batched_tokens,
                   .shrink_prefill = options.role != Role::kPrefill}),
       draft_policy_(options.max_draft_tokens, options.min_draft_survival),
+      anchor_policy_(options.anchors),
       sampler_(vocab_size_),
       remote_(options.role == Role::kDecode ? peers.remote : nullptr),
       receiver_address_(std::move(peers.receiver_address)),

@@ -12,6 +12,7 @@
 #include "lynx/engine_stats.h"
 #include "lynx/kv_layout.h"
 #include "lynx/request.h"
+#include "speculation/anchor_policy.h"
 
 namespace lynx {
 
@@ -40,6 +41,8 @@ struct EngineOptions {
   // decode role: received KV equals the prefill side's bit for bit (false for lossy codecs and
   // kv.target 8bit: such blocks never enter the prefix cache).
   bool exact_handoff = true;
+  // decode role: what the anchor of a hand-off may be. No candidates: the plan's own.
+  AnchorOptions anchors;
   std::function<int64_t()> clock_ns;  // empty: the monotonic clock
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's state. Its methods are in files by subject: engine.cc (the loop), arrivals.cc,
 // admission.cc, compute.cc (the batch and what follows from its logits), decode_handoff.cc,
-// source_verify.cc (both sides of it), prefill_jobs.cc, finish.cc.
+// handoff_anchor.cc, source_verify.cc (both sides of it), prefill_jobs.cc, finish.cc.
 #pragma once
 
 #include <map>
@@ -22,7 +22,9 @@
 #include "model/model.h"
 #include "sampling/sampler.h"
 #include "sched/scheduler.h"
+#include "speculation/anchor_policy.h"
 #include "speculation/draft_policy.h"
+#include "speculation/learnt_mean.h"
 #include "speculation/verify_policy.h"
 
 namespace lynx {
@@ -132,6 +134,12 @@ class EngineImpl final : public Engine {
   void PromoteOnce(Sequence& s);
   bool Drafts(const Sequence& s) const;
 
+  // handoff_anchor.cc
+  void ChooseAnchor(Sequence& s);
+  AnchorSituation Situation(const Sequence& s) const;
+  void ObserveFirstToken(const Sequence& s, int num_computed);
+  void ObserveRefined(const Sequence& s, int64_t at_ns);
+
   // source_verify.cc, decode role
   VerifyMode ChooseVerify(Sequence& s);
   void StartRound(Sequence& s);
@@ -177,6 +185,9 @@ class EngineImpl final : public Engine {
   Scheduler scheduler_;
   DraftPolicy draft_policy_;
   VerifyPolicy verify_policy_;
+  AnchorPolicy anchor_policy_;
+  LearntMean first_token_ns_;  // per token that the prefill side computed
+  LearntMean refine_ns_;       // per token of a hand-off
   Sampler sampler_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   RemotePrefill* const remote_;

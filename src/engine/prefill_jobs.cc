@@ -13,6 +13,7 @@ bool EngineImpl::StartSending(Sequence& s) {
   job.first_token = s.job.num_cached_tokens;
   job.num_tokens = s.num_tokens();
   job.block_table = s.block_table;
+  job.anchor = s.job.anchor;
   if (const absl::Status status = sender_->Begin(job); !status.ok()) {
     FailPrefillJob(s, status);
     return false;

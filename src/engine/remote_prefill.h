@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/anchor_widths.h"
 #include "lynx/request.h"
 
 namespace lynx {
@@ -22,6 +23,7 @@ struct RemotePrefillRequest {
   std::string cache_salt;
   std::string receiver_address;               // Transport::address() of the decode daemon
   VerifyMode verify = VerifyMode::kResidual;  // what the KV is kept for after token 1
+  AnchorPlanes anchor;                        // what to send first; empty: the plan's own
 };
 
 // A round: drafts for the prefill side to judge. At most one of an attempt is open.

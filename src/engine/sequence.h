@@ -38,7 +38,7 @@ struct HandoffAttempt {
   VerifyMode verify = VerifyMode::kResidual;
   bool round_open = false;  // drafts are with the prefill side
   int64_t round_sent_ns = 0;
-  int64_t anchor_landed_ns = 0;
+  int64_t start_ns = 0, anchor_landed_ns = 0, target_landed_ns = 0;
   int64_t anchor_bytes = 0;
 };
 
@@ -76,6 +76,7 @@ struct Sequence {
   std::vector<float> draft_margins;
   std::vector<int64_t> draft_ns;  // when each was made
   int num_anchored_tokens = 0;  // leading tokens and drafts that have KV, exact or not, for drafts
+  int anchor = -1;  // of the last attempt, among the candidates; -1: nothing was chosen
   bool drafting_paused = false;
   bool drafts_counted = false;
   int num_accepted_drafts = 0;  // of this run, final by now and no longer in `drafts`

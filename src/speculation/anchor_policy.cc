@@ -11,12 +11,8 @@ namespace {
 // A prior counts as so many wrong drafts of everybody, and as so many judged ones of a candidate.
 constexpr double kSharedPriorWrong = 3;
 constexpr double kOwnPriorJudged = 100;
-constexpr double kKeep = 0.98;  // of all counts, with every observation
+constexpr double kKeep = 0.999;  // of all counts, with every judged draft
 constexpr double kLeastError = 0.001, kLargestError = 0.9;
-
-double BytesOf(const AnchorCandidate& anchor, int num_tokens) {
-  return anchor.fixed_bytes + anchor.bytes_per_token * num_tokens;
-}
 
 // Right ones among `drafts`: p + p^2 + … + p^drafts, for any real number of them.
 double NumRight(double drafts, double error) {
@@ -47,22 +43,19 @@ double SecondsToWanted(const AnchorCandidate& anchor, double error, double whole
   return target_s + now.refine_s + (missing - NumRight(drafts, error)) * now.step_s;
 }
 
-AnchorPolicy::AnchorPolicy(std::vector<AnchorCandidate> candidates, AnchorCandidate whole,
-                           size_t fallback)
-    : candidates_(std::move(candidates)),
-      whole_(std::move(whole)),
-      fallback_(fallback),
-      counts_(candidates_.size()) {}
+AnchorPolicy::AnchorPolicy(AnchorOptions options)
+    : options_(std::move(options)), counts_(options_.candidates.size()) {}
 
 AnchorChoice AnchorPolicy::Choose(const AnchorSituation& now) const {
+  const std::vector<AnchorCandidate>& candidates = options_.candidates;
   const bool known = now.bytes_per_second > 0 && now.step_s > 0;
-  if (candidates_.size() < 2 || !known || now.num_wanted <= 1) return {fallback_, 0};
-  const double whole_bytes = BytesOf(whole_, now.num_tokens);
+  if (candidates.size() < 2 || !known || now.num_wanted <= 1) return {options_.fallback, 0};
+  const double whole_bytes = BytesOf(options_.whole, now.num_tokens);
   AnchorChoice best;
   std::pair<double, double> best_rank;  // seconds, bytes first
-  for (size_t i = 0; i < candidates_.size(); ++i) {
-    const double seconds = SecondsToWanted(candidates_[i], Error(i), whole_bytes, now);
-    const double bytes = candidates_[i].whole ? 0 : BytesOf(candidates_[i], now.num_tokens);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const double seconds = SecondsToWanted(candidates[i], Error(i), whole_bytes, now);
+    const double bytes = candidates[i].whole ? 0 : BytesOf(candidates[i], now.num_tokens);
     if (i > 0 && std::pair(seconds, bytes) >= best_rank) continue;
     best = {i, seconds};
     best_rank = {seconds, bytes};
@@ -71,10 +64,11 @@ AnchorChoice AnchorPolicy::Choose(const AnchorSituation& now) const {
 }
 
 void AnchorPolicy::Observe(size_t candidate, int num_judged, int num_accepted) {
-  if (num_judged <= 0 || candidates_[candidate].whole) return;
+  if (num_judged <= 0 || options_.candidates[candidate].whole) return;
+  const double keep = std::pow(kKeep, num_judged);
   for (Count& count : counts_) {
-    count.judged *= kKeep;
-    count.wrong *= kKeep;
+    count.judged *= keep;
+    count.wrong *= keep;
   }
   counts_[candidate].judged += num_judged;
   counts_[candidate].wrong += num_judged - num_accepted;
@@ -83,10 +77,10 @@ void AnchorPolicy::Observe(size_t candidate, int num_judged, int num_accepted) {
 double AnchorPolicy::Error(size_t candidate) const {
   double expected = kSharedPriorWrong, wrong = kSharedPriorWrong;
   for (size_t i = 0; i < counts_.size(); ++i) {
-    expected += counts_[i].judged * candidates_[i].prior_error;
+    expected += counts_[i].judged * options_.candidates[i].prior_error;
     wrong += counts_[i].wrong;
   }
-  const double prior = candidates_[candidate].prior_error * wrong / expected;
+  const double prior = options_.candidates[candidate].prior_error * wrong / expected;
   const Count& own = counts_[candidate];
   const double error = (kOwnPriorJudged * prior + own.wrong) / (kOwnPriorJudged + own.judged);
   return std::clamp(error, kLeastError, kLargestError);

@@ -47,6 +47,18 @@ struct AnchorCandidate {
   bool whole = false;      // the whole target
 };
 
+// What there is to choose from, with the bytes of the whole target. The fallback is chosen while
+// too little is known, and when it is the only one. No candidates: nothing is chosen.
+struct AnchorOptions {
+  std::vector<AnchorCandidate> candidates;
+  AnchorCandidate whole;
+  size_t fallback = 0;
+};
+
+inline double BytesOf(const AnchorCandidate& anchor, int num_tokens) {
+  return anchor.fixed_bytes + anchor.bytes_per_token * num_tokens;
+}
+
 // What is known when a hand-off starts. Times in seconds.
 struct AnchorSituation {
   int num_tokens = 0;           // of the hand-off
@@ -76,14 +88,13 @@ class AnchorPolicy {
   // Time to this token is what counts, or to the last one if there are fewer.
   static constexpr int kWantedTokens = 32;
 
-  // whole: bytes of the whole target, as in a candidate. With one candidate or none there is
-  // nothing to choose.
-  AnchorPolicy(std::vector<AnchorCandidate> candidates, AnchorCandidate whole, size_t fallback);
+  explicit AnchorPolicy(AnchorOptions options);
 
-  std::span<const AnchorCandidate> candidates() const { return candidates_; }
-  const AnchorCandidate& whole() const { return whole_; }
+  std::span<const AnchorCandidate> candidates() const { return options_.candidates; }
+  const AnchorCandidate& whole() const { return options_.whole; }
 
-  // The fallback while rate or step time are not known.
+  // With at least one candidate. The fallback, without an estimate, while rate or step time are not
+  // known.
   AnchorChoice Choose(const AnchorSituation& now) const;
 
   // Of the drafts on this candidate num_judged were judged, in order, and the first num_accepted
@@ -100,9 +111,7 @@ class AnchorPolicy {
     double judged = 0, wrong = 0;
   };
 
-  const std::vector<AnchorCandidate> candidates_;
-  const AnchorCandidate whole_;
-  const size_t fallback_;
+  AnchorOptions options_;
   std::vector<Count> counts_;
 };
 

@@ -6,22 +6,17 @@
 namespace lynx {
 namespace {
 
-constexpr double kWeight = 0.3;          // of the newest observation
 constexpr double kStepsPerAnswer = 1.5;  // half of the running one, and its own
-
-void Learn(double value, double& estimate) {
-  estimate += (estimate == 0 ? 1 : kWeight) * (value - estimate);
-}
 
 }  // namespace
 
 void VerifyPolicy::ObserveTransfer(int num_tokens, int64_t bytes, int64_t later_bytes,
                                    int64_t later_ns) {
   if (num_tokens <= 0 || bytes <= 0) return;
-  Learn(static_cast<double>(bytes) / num_tokens, bytes_per_token_);
+  bytes_per_token_.Observe(static_cast<double>(bytes) / num_tokens);
   if (later_bytes <= 0) return;
-  Learn(static_cast<double>(later_bytes) / static_cast<double>(std::max<int64_t>(later_ns, 1)),
-        bytes_per_ns_);
+  bytes_per_ns_.Observe(static_cast<double>(later_bytes) /
+                        static_cast<double>(std::max<int64_t>(later_ns, 1)));
 }
 
 void VerifyPolicy::ObserveStep(int64_t step_ns) {
@@ -30,18 +25,19 @@ void VerifyPolicy::ObserveStep(int64_t step_ns) {
 
 void VerifyPolicy::ObserveRound(int64_t round_ns, int64_t step_ns) {
   ObserveStep(step_ns);
-  Learn(std::max(1.0, static_cast<double>(round_ns) - kStepsPerAnswer * step_ns_), network_ns_);
+  network_ns_.Observe(std::max(1.0, static_cast<double>(round_ns) - kStepsPerAnswer * step_ns_));
 }
 
 int64_t VerifyPolicy::ResidualNs(int num_tokens, int64_t bytes_here, int64_t since_ns) const {
-  if (bytes_per_ns_ == 0) return kNotKnown;
-  const double left = bytes_per_token_ * num_tokens - static_cast<double>(bytes_here);
-  const double ns = left / bytes_per_ns_ - static_cast<double>(since_ns);
+  if (!bytes_per_ns_.known()) return kNotKnown;
+  const double left = bytes_per_token_.value() * num_tokens - static_cast<double>(bytes_here);
+  const double ns = left / bytes_per_ns_.value() - static_cast<double>(since_ns);
   return std::max<int64_t>(1, static_cast<int64_t>(ns));
 }
 
 int64_t VerifyPolicy::SourceNs() const {
-  return std::max<int64_t>(1, static_cast<int64_t>(network_ns_ + kStepsPerAnswer * step_ns_));
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>(network_ns_.value() + kStepsPerAnswer * step_ns_));
 }
 
 }  // namespace lynx

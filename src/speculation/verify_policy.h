@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "speculation/learnt_mean.h"
+
 namespace lynx {
 
 // One per decode engine; the engine thread's.
@@ -28,13 +30,16 @@ class VerifyPolicy {
     return residual_ns == kNotKnown || source_ns < residual_ns;
   }
 
+  // Of the bytes after anchors; 0: not known.
+  double bytes_per_second() const { return bytes_per_ns_.value() * 1e9; }
+
   static constexpr int64_t kNotKnown = 0;
 
  private:
-  double bytes_per_token_ = 0;  // 0: not known
-  double bytes_per_ns_ = 0;
-  double network_ns_ = 0;
-  double step_ns_ = 0;
+  LearntMean bytes_per_token_;
+  LearntMean bytes_per_ns_;
+  LearntMean network_ns_;
+  double step_ns_ = 0;  // 0: not known
 };
 
 }  // namespace lynx

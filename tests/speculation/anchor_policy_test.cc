@@ -21,7 +21,7 @@ std::vector<AnchorCandidate> Candidates() {
   return {Anchor("k2v2", 2.375, .104), Anchor("k3v2", 2.875, .069), Anchor("k4v2", 3.375, .055),
           Anchor("k4v3", 3.875, .043), Anchor("k4v4", 4.375, .042), Whole()};
 }
-AnchorPolicy Policy() { return AnchorPolicy(Candidates(), Whole(), 2); }
+AnchorPolicy Policy() { return AnchorPolicy({Candidates(), Whole(), 2}); }
 
 constexpr double kMbit = 1e6 / 8;
 
@@ -49,7 +49,7 @@ TEST(AnchorPolicy, WhatIsNotKnownLeavesTheFallback) {
   now = At(100);
   now.num_wanted = 1;
   EXPECT_EQ(policy.Choose(now).index, 2u);
-  EXPECT_EQ(AnchorPolicy({Candidates()[0]}, Whole(), 0).Choose(At(100)).index, 0u);
+  EXPECT_EQ(AnchorPolicy({{Candidates()[0]}, Whole(), 0}).Choose(At(100)).index, 0u);
 }
 
 TEST(AnchorPolicy, AnInfinitelyFastLinkNeedsNoDrafts) {
@@ -159,7 +159,7 @@ TEST(AnchorPolicy, WhatIsJudgedReplacesThePriorAndIsForgotten) {
   EXPECT_LT(policy.Error(2), 0.01);
   EXPECT_LT(policy.Error(0), 0.02) << "this model is easier than the prior thought";
   EXPECT_GT(policy.Error(0), policy.Error(2));
-  for (int i = 0; i < 200; ++i) policy.Observe(2, 2, 1);
+  for (int i = 0; i < 2000; ++i) policy.Observe(2, 2, 1);
   EXPECT_GT(policy.Error(2), 0.2);
   EXPECT_LE(policy.Error(0), 0.9);
   policy.Observe(5, 10, 0);  // nothing is drafted on the whole target

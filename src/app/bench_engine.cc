@@ -49,8 +49,19 @@ class EngineBench {
     fma_peak_ = cpu::MeasureFmaPeak(pool, cpu::Best());
   }
 
+  absl::Status Check() const {
+    for (int tokens : options_.prefill) LYNX_RETURN_IF_ERROR(CheckLength("--prefill", tokens));
+    for (int depth : options_.depth) {
+      if (depth < 0) return absl::InvalidArgumentError("--depth: less than 0");
+      LYNX_RETURN_IF_ERROR(CheckLength("--depth", depth + kSteps + 1));
+    }
+    for (int batch : options_.batch) {
+      if (batch < 1 || batch > 64) return absl::InvalidArgumentError("--batch: not in 1..64");
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Prefill(int tokens) {
-    LYNX_RETURN_IF_ERROR(CheckLength(tokens));
     const Sequences sequences(1, tokens);
     LYNX_ASSIGN_OR_RETURN(const auto cache,
                           KvCache::Create(backend_, model_.kv_layout(), sequences.num_blocks()));
@@ -61,9 +72,6 @@ class EngineBench {
   }
 
   absl::Status Decode(int depth, int batch) {
-    if (depth < 0) return absl::InvalidArgumentError("--depth: less than 0");
-    LYNX_RETURN_IF_ERROR(CheckLength(depth + kSteps + 1));
-    if (batch < 1 || batch > 64) return absl::InvalidArgumentError("--batch: not in 1..64");
     const Sequences sequences(batch, depth + kSteps + 1);
     LYNX_ASSIGN_OR_RETURN(const auto cache,
                           KvCache::Create(backend_, model_.kv_layout(), sequences.num_blocks()));
@@ -81,10 +89,11 @@ class EngineBench {
  private:
   static constexpr int kSteps = 16;
 
-  absl::Status CheckLength(int tokens) const {
+  absl::Status CheckLength(const char* flag, int tokens) const {
     if (tokens >= 1 && tokens <= model_.config().max_model_len) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        tokens, " tokens are not in 1..", model_.config().max_model_len, ", the model's context"));
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", tokens, " tokens are not in 1..",
+                                                   model_.config().max_model_len,
+                                                   ", the model's context"));
   }
 
   // Linear layers of every token, attention over half of the prompt on average, one row of head.
@@ -163,6 +172,7 @@ absl::Status RunBenchEngine(const BenchEngineOptions& options) {
   LYNX_ASSIGN_OR_RETURN(const auto backend, MakeBackend(options.config, options.threads));
   LYNX_ASSIGN_OR_RETURN(const auto model, Model::Load(options.config.model, *backend, kChunk));
   EngineBench bench(options, static_cast<cpu::CpuBackend&>(*backend), *model);
+  LYNX_RETURN_IF_ERROR(bench.Check());
   for (int tokens : options.prefill) LYNX_RETURN_IF_ERROR(bench.Prefill(tokens));
   for (int depth : options.depth) {
     for (int batch : options.batch) LYNX_RETURN_IF_ERROR(bench.Decode(depth, batch));

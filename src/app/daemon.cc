@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/daemon.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -144,7 +145,9 @@ absl::Status AddHandoff(const DaemonOptions& options, const SendPlan& plan, v1::
   const Codec& codec = *daemon->codec;
   info->set_transport_address(transport.address());
   if (options.role == Role::kPrefill) {
-    const KvSender::Options sender{.lease_ms = t.kv_lease_duration_s * 1000};
+    const int lease_ms = t.kv_lease_duration_s * 1000;
+    const KvSender::Options sender{.lease_ms = lease_ms,
+                                   .announce_ms = std::min(1000, lease_ms / 4)};
     peers->make_sender = [=, &codec, &transport](KvPoolView pool, std::function<void()> wake) {
       return KvSender::Create(sender, codec, plan, pool, transport, std::move(wake));
     };

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
 
 namespace lynx {
 namespace {
@@ -146,9 +149,11 @@ absl::StatusOr<ClusterConfig> ConfigFlags::Resolve() const {
   if (const char* env = Environment("LYNX_CONFIG", nullptr); file.empty() && env != nullptr) {
     file = env;
   }
-  if (const char* env = Environment("LYNX_LOG_LEVEL", "VLLM_LOGGING_LEVEL")) config.log_level = env;
+  if (const char* env = Environment("LYNX_LOG_LEVEL", "VLLM_LOGGING_LEVEL")) {
+    config.log_level = absl::AsciiStrToLower(env);
+  }
   if (!file.empty()) {
-    LYNX_ASSIGN_OR_RETURN(config, LoadClusterConfig(file));
+    LYNX_ASSIGN_OR_RETURN(config, LoadClusterConfig(file, std::move(config)));
   }
   for (const auto& apply : overrides_) LYNX_RETURN_IF_ERROR(apply(config));
   // The flags' values pass the same checks as the file's.

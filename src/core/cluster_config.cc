@@ -311,7 +311,8 @@ void ResolvePath(const std::string& file, std::string* path) {
 
 }  // namespace
 
-absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const std::string& file) {
+absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const std::string& file,
+                                                 ClusterConfig config) {
   YAML::Node root;
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(yaml);
@@ -323,7 +324,6 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat(file, ":", e.mark.line + 1, ": ", e.msg));
   }
-  ClusterConfig config;
   if (root.IsNull()) return config;
   if (!root.IsMap())
     return absl::InvalidArgumentError(absl::StrCat(file, ":1: want a map of keys"));
@@ -334,7 +334,7 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
   return config;
 }
 
-absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path) {
+absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path, ClusterConfig defaults) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not a file"));
@@ -343,11 +343,18 @@ absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path) {
   if (!in) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
   std::stringstream text;
   text << in.rdbuf();
-  return ParseClusterConfig(text.str(), path);
+  return ParseClusterConfig(text.str(), path, std::move(defaults));
 }
 
 absl::Status CheckClusterConfig(const ClusterConfig& config) {
   if (config.model.empty()) return absl::InvalidArgumentError("model: missing");
+  if (config.hostname.empty()) return absl::InvalidArgumentError("hostname: empty");
+  const auto& t = config.transceiver;
+  if (t.suspect_after_ms < 2 * t.heartbeat_interval_ms) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache_transceiver_config.suspect_after_ms: ", t.suspect_after_ms,
+                     " is less than two heartbeats of ", t.heartbeat_interval_ms, " ms"));
+  }
   const auto check = [](const char* name, const RoleConfig& role) -> absl::Status {
     if (static_cast<int>(role.urls.size()) != role.num_instances) {
       return absl::InvalidArgumentError(absl::StrCat(

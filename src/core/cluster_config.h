@@ -79,8 +79,10 @@ struct ClusterConfig {
 
 // kInvalidArgument "FILE:LINE: KEY: reason" (unknown keys with the nearest known one, duplicates,
 // wrong types, values out of range). Relative paths in the file are made relative to it.
-absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path);
-absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const std::string& file);
+absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path,
+                                                ClusterConfig defaults = {});
+absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const std::string& file,
+                                                 ClusterConfig defaults = {});
 
 // What no single key can tell: urls against num_instances, a model, sensible combinations.
 absl::Status CheckClusterConfig(const ClusterConfig& config);

@@ -108,8 +108,8 @@ void EngineImpl::UpdateRemoteDeadlines() {
   }
 }
 
-// Another sequence is just getting the KV of a longer prefix of these tokens than the cache has:
-// n samples of one prompt are prefilled (and handed over) once.
+// Another sequence is just getting the KV of most of what the cache lacks: n samples of one prompt
+// are prefilled (and handed over) once. A short common start is not worth the wait.
 bool EngineImpl::WaitsForEqualPrefix(const Sequence& s, const Admission& admission) const {
   if (!options_.enable_prefix_caching || s.prompt_logprobs_wanted) return false;
   const int useful = (s.num_tokens() - 1) / kBlockSize;
@@ -119,7 +119,7 @@ bool EngineImpl::WaitsForEqualPrefix(const Sequence& s, const Admission& admissi
                            other->state == State::kDrafting;
     if (!computing || !other->exact || other->cache_salt != s.cache_salt) return false;
     const int common = CommonPrefix(s.tokens, other->tokens) / kBlockSize;
-    return std::min(common, useful) > hit;
+    return std::min(common, useful) > hit && 2 * (std::min(common, useful) - hit) >= useful - hit;
   };
   return std::any_of(seated_.begin(), seated_.end(), is_computing) ||
          std::any_of(waiting_.begin(), waiting_.end(), is_computing);

@@ -26,6 +26,8 @@ bool IsFinal(const absl::Status& status) {
 // What the client hears when no attempt is left: a transfer failed, unless a prefill daemon had a
 // reason of its own to refuse.
 absl::StatusCode FinalCode(const absl::Status& status) {
+  // The daemons do not fit each other, which is none of the client's doing.
+  if (absl::IsFailedPrecondition(status)) return absl::StatusCode::kUnavailable;
   return IsFinal(status) || absl::IsResourceExhausted(status) ? status.code()
                                                               : absl::StatusCode::kDataLoss;
 }

@@ -251,11 +251,19 @@ void EngineImpl::RemoveFinished() {
 
 // ---- statistics ---------------------------------------------------------------------------------
 
+// Whether a step should have moved something. A sequence that waits for a peer or for bytes has
+// deadlines of its own.
+bool EngineImpl::HasWork() const {
+  const auto has_rows = [](const Owned& s) {
+    return s->state == State::kPrefilling || s->state == State::kRunning ||
+           s->state == State::kVerifying || (s->state == State::kDrafting && !s->drafting_paused);
+  };
+  return std::any_of(seated_.begin(), seated_.end(), has_rows);
+}
+
 void EngineImpl::UpdateStats(bool progress) {
-  if (progress) {
-    ++counters_.num_steps;
-    counters_.last_progress_ns = Now();
-  }
+  if (progress) ++counters_.num_steps;
+  if (progress || !HasWork()) counters_.last_progress_ns = Now();
   const BlockCounts blocks = pool_.counts();
   counters_.num_running = static_cast<int>(std::count_if(
       seated_.begin(), seated_.end(), [](const Owned& s) { return s->state != State::kHolding; }));

@@ -61,6 +61,7 @@ class EngineImpl final : public Engine {
   void Schedule();
   RowRequest Ask(const Sequence& s) const;
   void RemoveFinished();
+  bool HasWork() const;
   void UpdateStats(bool progress);
   void CountRows(int num_rows);
   void CountAccepted(Sequence& s, int num_drafts);

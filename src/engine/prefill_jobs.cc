@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prefill side of a hand-off: jobs that end with token 1 while their KV is still being sent.
+#include <utility>
+
 #include "engine/engine_impl.h"
 
 namespace lynx {
@@ -60,6 +62,8 @@ void EngineImpl::FailPrefillJob(Sequence& s, const absl::Status& status) {
   if (pins_.Holds(s.job.attempt)) sender_->Cancel(s.job.attempt);
   const PrefillSink sink = s.prefill_sink;
   Release(s);
+  // The error is the last event: a report of this step would come after it.
+  if (std::exchange(s.output_pending, false)) std::erase(published_, &s);
   sink(std::move(event));
 }
 

@@ -42,9 +42,8 @@ class DaemonService final : public v1::Daemon::CallbackService {
     if (const Engine* engine = backing_.engine) {
       const EngineStats stats = engine->stats();
       *reply = ToProto(stats);
-      const bool work = stats.num_running + stats.num_waiting > 0;
       const int64_t idle_ns = MonotonicNs() - stats.last_progress_ns;
-      reply->set_stuck(work && idle_ns > int64_t{backing_.watchdog_s} * 1'000'000'000);
+      reply->set_stuck(idle_ns > int64_t{backing_.watchdog_s} * 1'000'000'000);
     }
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);

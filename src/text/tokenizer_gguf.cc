@@ -20,6 +20,7 @@ constexpr char kScores[] = "tokenizer.ggml.scores";
 constexpr char kPre[] = "tokenizer.ggml.pre";
 constexpr char kModel[] = "tokenizer.ggml.model";
 
+constexpr size_t kMaxMergedBytes = 1024;
 constexpr std::string_view kSpmSpace = "\u2581";
 
 enum TokenType : int64_t {
@@ -192,7 +193,8 @@ absl::Status GgufTokenizerReader::ReadSentencePiece() {
 }
 
 // SentencePiece joins the neighbours whose union has the highest score, the leftmost of equals:
-// every way to cut a token in two tokens is a merge, ranked by the score of the whole.
+// every way to cut a token in two tokens is a merge, ranked by the score of the whole. A token
+// longer than any that training makes is not looked at: its cuts would take the square of its length.
 void GgufTokenizerReader::AddScoredMerges(const std::vector<double>& scores) {
   std::vector<TokenId> by_score;
   for (TokenId id = 0; id < parts_.vocabulary.size(); ++id) {
@@ -205,6 +207,7 @@ void GgufTokenizerReader::AddScoredMerges(const std::vector<double>& scores) {
     const TokenId id = by_score[i];
     if (i > 0 && scores[id] != scores[by_score[i - 1]]) ++rank;
     const std::string_view text = parts_.vocabulary[id].text;
+    if (text.size() > kMaxMergedBytes) continue;
     for (size_t cut = 1; cut < text.size(); ++cut) {
       const auto left = parts_.vocabulary.Find(text.substr(0, cut));
       const auto right = parts_.vocabulary.Find(text.substr(cut));

@@ -80,6 +80,30 @@ TEST(ClusterConfig, PrintsWhatItReads) {
   EXPECT_THAT(read->allowed_origins, ElementsAre("https://app.example:8443", "*"));
 }
 
+TEST(ClusterConfig, WhatTheFileDoesNotNameStays) {
+  ClusterConfig defaults;
+  defaults.log_level = "debug";
+  defaults.port = 7;
+  const auto config = ParseClusterConfig("port: 9\n", "c.yaml", defaults);
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->log_level, "debug");
+  EXPECT_EQ(config->port, 9);
+}
+
+TEST(ClusterConfig, APeerIsNotLostBetweenTwoHeartbeats) {
+  auto config = ParseClusterConfig(
+      "model: /m\ncolocated: true\ngeneration_servers: {urls: [b:1]}\n"
+      "cache_transceiver_config: {heartbeat_interval_ms: 60000, suspect_after_ms: 50}\n",
+      "c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(std::string(CheckClusterConfig(*config).message()),
+              HasSubstr("cache_transceiver_config.suspect_after_ms: 50 is less than"));
+  config->transceiver.suspect_after_ms = 120000;
+  EXPECT_TRUE(CheckClusterConfig(*config).ok());
+  config->hostname.clear();
+  EXPECT_EQ(CheckClusterConfig(*config).message(), "hostname: empty");
+}
+
 TEST(ClusterConfig, PathsAreRelativeToTheFile) {
   const auto config = ParseClusterConfig("model: ../m.gguf\n", "/etc/lynx/c.yaml");
   ASSERT_TRUE(config.ok());

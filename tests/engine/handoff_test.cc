@@ -63,6 +63,41 @@ TEST(Handoff, OneRequestHasEveryEvent) {
   pair.ExpectNoLeak();
 }
 
+TEST(Handoff, AnEngineThatWaitsForBytesIsNotStuck) {
+  Pair pair;
+  Gate gate(pair.link);
+  gate.anchor = gate.residual = gate.target = false;
+  pair.Submit(MakeRequest("a", RandomPrompt(150, 1), 30, 0, 3));
+  pair.StepTimes(12);
+  const int64_t before = pair.decode->stats().last_progress_ns;
+  pair.StepTimes(3);
+  EXPECT_GT(pair.decode->stats().last_progress_ns, before);
+  gate.anchor = gate.residual = gate.target = true;
+  pair.RunAll();
+}
+
+TEST(Handoff, AShortCommonStartDoesNotWaitForTheOthersTransfer) {
+  for (const int common : {100, 1000}) {
+    Pair pair;
+    Gate gate(pair.link);
+    gate.anchor = gate.residual = gate.target = false;
+    Request a = MakeRequest("a", RandomPrompt(1000, 1), 5, 0, 3);
+    Request b = MakeRequest("b", RandomPrompt(1000, 2), 5, 0, 3);
+    std::copy_n(a.prompt_ids.begin(), common, b.prompt_ids.begin());
+    pair.Submit(a);
+    pair.StepTimes(2);
+    pair.Submit(b);
+    pair.StepTimes(60);
+    EXPECT_EQ(pair.clients["a"].tokens.size(), 1u);
+    EXPECT_EQ(pair.clients["b"].tokens.size(), common == 100 ? 1u : 0u);
+    gate.anchor = gate.residual = gate.target = true;
+    pair.RunAll();
+    EXPECT_EQ(pair.clients["a"].tokens, Alone(a));
+    EXPECT_EQ(pair.clients["b"].tokens, Alone(b));
+    pair.ExpectNoLeak();
+  }
+}
+
 // N6 over the whole matrix.
 TEST(Handoff, TextIsTheColocatedText) {
   const std::vector<Request> requests = Mixed(10);

@@ -2,6 +2,7 @@
 #include "gateway/connection.h"
 
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "boost/asio/as_tuple.hpp"
@@ -117,9 +118,9 @@ class BeastConnection final : public Connection,
   Task<bool> WaitForRequest();
   Task<bool> Refuse(const Exchange& exchange, ApiError error);
   Task<bool> RefuseUnreadable(error_code ec);
-  Task<MaybeError> ReadBody(Parser* parser, Exchange* exchange);
+  Task<MaybeError> ReadBody(Parser* parser, Exchange* exchange, ByteBudget::Share* memory);
   Task<bool> AnswerSmall(Exchange exchange);
-  Task<bool> AnswerGenerating(Exchange exchange);
+  Task<bool> AnswerGenerating(Exchange exchange, ByteBudget::Share* body_memory);
   Task<bool> RunSession(const Exchange& exchange, GenerationPlan plan);
   Task<bool> SendStreamPart(const Exchange& exchange, GenerationSession::Step step, bool is_first);
   Task<bool> Send(const Exchange& exchange, HttpResponse response);
@@ -231,6 +232,7 @@ Task<bool> BeastConnection::ServeOne() {
   auto [ec, size] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
   if (ec) co_return co_await RefuseUnreadable(ec);
 
+  ByteBudget::Share body_memory(context_.body_memory);
   Exchange exchange = ReadHead(parser, arrival_ns);
   if (MaybeError error = CheckCodings(parser.get())) {
     co_return co_await Refuse(exchange, *std::move(error));
@@ -242,7 +244,7 @@ Task<bool> BeastConnection::ServeOne() {
       co_return co_await Refuse(exchange, *std::move(error));
     }
   }
-  if (MaybeError error = co_await ReadBody(&parser, &exchange)) {
+  if (MaybeError error = co_await ReadBody(&parser, &exchange, &body_memory)) {
     co_return co_await Refuse(exchange, *std::move(error));
   }
   stream_.expires_never();
@@ -254,13 +256,14 @@ Task<bool> BeastConnection::ServeOne() {
     case Route::kCompletions:
     case Route::kChatCompletions:
     case Route::kHealthGenerate:
-      co_return co_await AnswerGenerating(std::move(exchange));
+      co_return co_await AnswerGenerating(std::move(exchange), &body_memory);
     default:
       co_return co_await AnswerSmall(std::move(exchange));
   }
 }
 
-Task<MaybeError> BeastConnection::ReadBody(Parser* parser, Exchange* exchange) {
+Task<MaybeError> BeastConnection::ReadBody(Parser* parser, Exchange* exchange,
+                                           ByteBudget::Share* memory) {
   const std::string_view expect = View(parser->get()[http::field::expect]);
   if (!expect.empty()) {
     if (!beast::iequals(expect, "100-continue")) {
@@ -273,7 +276,14 @@ Task<MaybeError> BeastConnection::ReadBody(Parser* parser, Exchange* exchange) {
     }
   }
   stream_.expires_after(context_.limits.body_timeout);
-  auto [ec, size] = co_await http::async_read(stream_, buffer_, *parser, kTuple);
+  error_code ec;
+  while (!ec && !parser->is_done()) {
+    std::tie(ec, std::ignore) = co_await http::async_read_some(stream_, buffer_, *parser, kTuple);
+    if (memory->Resize(parser->get().body().capacity())) continue;
+    ApiError error = Unavailable("too many large request bodies at one time");
+    error.close = true;
+    co_return error;
+  }
   exchange->request.body = std::move(parser->get().body());
   if (!ec) co_return std::nullopt;
   ApiError error = ec == http::error::body_limit
@@ -339,7 +349,7 @@ Task<bool> BeastConnection::AnswerSmall(Exchange exchange) {
   co_return co_await Send(exchange, std::move(response));
 }
 
-Task<bool> BeastConnection::AnswerGenerating(Exchange exchange) {
+Task<bool> BeastConnection::AnswerGenerating(Exchange exchange, ByteBudget::Share* body_memory) {
   std::optional<OpenAiService::Ticket> ticket = context_.service.TryBegin();
   if (!ticket) {
     co_return co_await Refuse(
@@ -351,6 +361,7 @@ Task<bool> BeastConnection::AnswerGenerating(Exchange exchange) {
     error = context_.service.Plan(exchange.match, exchange.request, &plan);
     exchange.request.body = std::string();
   });
+  body_memory->Resize(0);
   if (error) co_return co_await Refuse(exchange, *std::move(error));
   co_return co_await RunSession(exchange, std::move(plan));
 }

@@ -10,6 +10,7 @@
 
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/thread_pool.hpp"
+#include "gateway/byte_budget.h"
 #include "gateway/openai_service.h"
 
 namespace lynx {
@@ -20,6 +21,7 @@ struct ConnectionContext {
   boost::asio::thread_pool& workers;  // parsing, templates, tokenizing
   const GatewayLimits limits;
   const std::vector<std::string> allowed_origins;
+  ByteBudget& body_memory;
 };
 
 // Any thread. The coroutine that serves the socket owns the object.

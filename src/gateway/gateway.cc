@@ -44,7 +44,8 @@ class HttpGateway final : public Gateway {
         control_(asio::make_strand(io_)),
         acceptor_(control_),
         timer_(control_),
-        connection_context_{service_, workers_, options_.limits, options_.allowed_origins} {}
+        connection_context_{service_, workers_, options_.limits, options_.allowed_origins,
+                            body_memory_} {}
 
   ~HttpGateway() override {
     io_.stop();
@@ -70,6 +71,7 @@ class HttpGateway final : public Gateway {
   asio::strand<asio::io_context::executor_type> control_;  // everything below
   tcp::acceptor acceptor_;
   asio::steady_timer timer_;
+  ByteBudget body_memory_{options_.limits.max_pending_body_bytes};
   const ConnectionContext connection_context_;
   std::unordered_map<Connection*, std::weak_ptr<Connection>> connections_;
   bool is_draining_ = false;

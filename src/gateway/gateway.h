@@ -19,9 +19,10 @@ namespace lynx {
 // Each limit is refused with an error object of its own before it can cost memory or an engine
 // anything.
 struct GatewayLimits {
-  uint64_t max_body_bytes = 32u << 20;    // 413, also when only announced
-  uint32_t max_header_bytes = 32u << 10;  // 431
-  int max_json_depth = 64;                // 400, as are the ones that follow
+  uint64_t max_body_bytes = 32u << 20;       // 413, also when only announced
+  uint32_t max_header_bytes = 32u << 10;     // 431
+  int max_json_depth = 64;                   // 400, as are the ones that follow
+  size_t max_pending_body_bytes = 1u << 30;  // 503: of all bodies that are read or parsed
   int max_json_values = 4 << 20;
   int max_num_messages = 4096;
   int max_num_prompts = 1024;

@@ -3,6 +3,7 @@
 #include <future>
 #include <thread>
 
+#include "gateway/byte_budget.h"
 #include "gateway/gateway.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -322,6 +323,48 @@ TEST_F(HttpTest, BodyLimits) {
   client = Connect();  // a client that sends everything before it reads still sees the answer
   client->SendPost("/v1/completions", std::string(4 << 20, ' '));
   EXPECT_EQ(client->Read().status, 413);
+}
+
+TEST_F(HttpTest, BodiesOfAllConnectionsShareABudget) {
+  options_.limits.max_pending_body_bytes = 200'000;
+  Serve();
+  AnswerHello();
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "Content-Length: 150000\r\n\r\n{";
+  auto first = Connect();
+  first->Send(head);
+  // Whichever of the two is read second is refused; an ended connection gives its share back.
+  auto second = Connect();
+  second->Send(head);
+  auto third = Connect();
+  third->SendPost("/v1/completions", R"({"prompt": "a"})");
+  EXPECT_EQ(third->Read().status, 200) << "small bodies fit beside a large one";
+  second.reset();
+  first.reset();
+  int status = 503;
+  for (int i = 0; i < 200 && status == 503; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    auto client = Connect();
+    client->SendPost("/v1/completions", R"({"prompt": "a")" + std::string(150'000, ' ') + "}");
+    status = client->Read().status;
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST(ByteBudget, SharesAddUpAndComeBack) {
+  ByteBudget budget(100);
+  ByteBudget::Share a(budget);
+  EXPECT_TRUE(a.Resize(60));
+  {
+    ByteBudget::Share b(budget);
+    EXPECT_TRUE(b.Resize(40));
+    EXPECT_FALSE(b.Resize(41));
+    EXPECT_TRUE(b.Resize(10));
+    EXPECT_TRUE(a.Resize(90));
+  }
+  EXPECT_TRUE(a.Resize(100));
+  EXPECT_FALSE(a.Resize(101));
 }
 
 TEST_F(HttpTest, HeaderLimitsAndMalformedRequests) {

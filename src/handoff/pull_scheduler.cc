@@ -17,7 +17,8 @@ void PullScheduler::Add(const QueuedPull& pull, int64_t now_ns) {
   auto it = attempts_.find(pull.attempt);
   LYNX_CHECK(it != attempts_.end());
   Lane& lane = it->second.lanes[PullClass(pull.stage)];
-  if (lane.queue.empty()) lane.waiting_since_ns = now_ns;
+  // A sender that posts little at a time does not lose its age when all of that is taken.
+  if (lane.num_parts_seen == 0) lane.waiting_since_ns = now_ns;
   lane.num_parts_seen += pull.num_parts;
   lane.seen_bytes += static_cast<int64_t>(pull.bytes);
   // Stages beyond the last class share its lane: keep them in order.

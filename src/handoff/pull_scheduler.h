@@ -2,8 +2,9 @@
 // Decides which offered chunk is pulled next, over all senders. Pure logic: no threads, no clock.
 //
 // Order: class (anchor < residual < exact); inside a class the attempt with the fewest bytes left
-// in that class, less an allowance for every second that it has waited, so that a large one is not
-// starved; inside an attempt stage, then arrival. A promoted attempt's chunks are all anchors.
+// in that class, less an allowance for every second since the first of them was offered, so that a
+// large one is not starved; inside an attempt stage, then arrival. A promoted attempt's chunks are
+// all anchors.
 //
 // How many bytes are left is estimated from how many *parts* are: the senders' chunks differ in how
 // many KV heads they hold, so a chunk counts as that many parts.

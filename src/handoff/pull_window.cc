@@ -2,13 +2,13 @@
 #include "handoff/pull_window.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace lynx {
 namespace {
 
 constexpr double kQueueSeconds = 0.008;
-constexpr int64_t kIntervalNs = 20'000'000;  // a rate is measured over at least this
-constexpr double kRateWeight = 0.25;         // of a new sample
+constexpr int64_t kIntervalNs = 40'000'000;  // a rate is measured over at least this
 constexpr double kSlowerLatencyWeight = 0.05;
 
 }  // namespace
@@ -19,6 +19,7 @@ void PullWindow::Arrived(size_t pulled_bytes, int64_t issued_ns, int64_t now_ns,
     interval_bytes_ = 0;
   }
   interval_bytes_ += pulled_bytes;
+  largest_chunk_ = std::max(largest_chunk_, pulled_bytes);
   if (idle_before) {
     // The shortest, but a path that has become longer is believed in the end.
     const double latency_s = static_cast<double>(now_ns - issued_ns) * 1e-9;
@@ -30,13 +31,17 @@ void PullWindow::Arrived(size_t pulled_bytes, int64_t issued_ns, int64_t now_ns,
 
 void PullWindow::CloseInterval(int64_t now_ns) {
   const double seconds = static_cast<double>(now_ns - interval_begin_ns_) * 1e-9;
-  const double rate = static_cast<double>(interval_bytes_) / seconds;
-  bytes_per_second_ =
-      bytes_per_second_ == 0 ? rate : bytes_per_second_ + kRateWeight * (rate - bytes_per_second_);
-  const double window = bytes_per_second_ * (latency_s_ + kQueueSeconds);
-  bytes_ = static_cast<size_t>(std::clamp(window, double{kMinBytes}, double{kMaxBytes}));
+  rates_[num_intervals_++ % rates_.size()] = static_cast<double>(interval_bytes_) / seconds;
   interval_begin_ns_ = now_ns;
   interval_bytes_ = 0;
+  const size_t num_rates = std::min(num_intervals_, rates_.size());
+  std::array<double, 2> fastest = {};
+  std::partial_sort_copy(rates_.begin(), rates_.begin() + num_rates, fastest.begin(),
+                         fastest.begin() + std::min<size_t>(num_rates, 2), std::greater<>());
+  bytes_per_second_ = num_rates == 1 ? fastest[0] : fastest[1];
+  const double window = bytes_per_second_ * (latency_s_ + kQueueSeconds);
+  const size_t least = std::max(kMinBytes, 2 * largest_chunk_);
+  bytes_ = std::clamp(static_cast<size_t>(window), least, std::max(least, kMaxBytes));
 }
 
 }  // namespace lynx

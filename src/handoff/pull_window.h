@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many bytes to keep outstanding: enough to keep the link busy, few enough that an urgent chunk
-// is not queued behind many. Measures the rate while the receiver is busy, and the latency of pulls
-// that had the link to themselves; the window is rate × (latency + 8 ms). Pure logic.
+// is not queued behind many. The window is rate × (latency + 8 ms), and two chunks at least.
+//
+// Rate: of the busy intervals of late the second fastest. A machine whose threads wake late moves
+// fewer bytes in some intervals; were the window made smaller for that, it would move fewer still.
+// The fastest may be a burst that had been held up before. Latency: of pulls that had the link to
+// themselves. Pure logic.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,7 +16,7 @@ namespace lynx {
 
 class PullWindow {
  public:
-  static constexpr size_t kMinBytes = 512 << 10;
+  static constexpr size_t kMinBytes = 128 << 10;
   static constexpr size_t kMaxBytes = 64 << 20;
 
   explicit PullWindow(size_t initial_bytes) : bytes_(initial_bytes) {}
@@ -31,6 +36,9 @@ class PullWindow {
   double latency_s_ = 0;           // 0 = not known yet
   int64_t interval_begin_ns_ = 0;  // 0 = none open
   size_t interval_bytes_ = 0;
+  std::array<double, 16> rates_ = {};  // of the last intervals, a ring
+  size_t num_intervals_ = 0;           // so far
+  size_t largest_chunk_ = 0;
 };
 
 }  // namespace lynx

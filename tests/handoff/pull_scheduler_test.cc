@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "handoff/pull_window.h"
 
 namespace lynx {
@@ -77,6 +79,17 @@ TEST_F(PullSchedulerTest, WaitingMakesALargeTransferUrgent) {
   Begin(1, 100);
   Begin(2, 1);
   Offer(1, 0, 1, 100, 0);  // 10000 bytes left
+  Offer(2, 0, 1, 100, 20 * kSecond);
+  EXPECT_EQ(scheduler.Next(20 * kSecond)->attempt, Id(1));
+}
+
+TEST_F(PullSchedulerTest, AnEmptyQueueKeepsItsAge) {
+  scheduler.set_ageing_bytes_per_second(1000);
+  Begin(1, 100);
+  Begin(2, 1);
+  Offer(1, 0, 1, 100, 0);
+  ASSERT_TRUE(scheduler.Next(0).has_value());
+  Offer(1, 0, 1, 100, 20 * kSecond);  // its sender posts one at a time
   Offer(2, 0, 1, 100, 20 * kSecond);
   EXPECT_EQ(scheduler.Next(20 * kSecond)->attempt, Id(1));
 }
@@ -167,9 +180,33 @@ TEST(PullWindowTest, FollowsTheLink) {
     }
     EXPECT_NEAR(window.bytes_per_second(), rate, 0.02 * rate);
     EXPECT_GE(window.bytes(), std::max<double>(PullWindow::kMinBytes, 0.008 * rate));
-    EXPECT_LE(window.bytes(),
-              std::max<double>(PullWindow::kMinBytes, 0.0083 * rate + 2.0 * kChunk));
+    EXPECT_LE(window.bytes(), std::max(2.0 * kChunk, 0.0083 * rate + 2.0 * kChunk));
   }
+}
+
+// Threads that wake late, three intervals of four.
+TEST(PullWindowTest, StaysOpenWhenTheMachineIsLate) {
+  PullWindow window(1 << 20);
+  int64_t now = kSecond;
+  bool first = true;
+  for (int i = 0; i < 400; ++i) {
+    const int num_chunks = i % 4 == 0 ? 50 : 10;  // of 100 KB in 50 ms: 100 MB/s, or 20
+    for (int c = 0; c < num_chunks; ++c) {
+      now += 50'000'000 / num_chunks;
+      window.Arrived(100'000, now - 1'000'000, now, std::exchange(first, false));
+    }
+  }
+  EXPECT_NEAR(window.bytes_per_second(), 100e6, 2e6);
+}
+
+TEST(PullWindowTest, HoldsTwoChunksOnASlowLink) {
+  PullWindow window(4 << 20);
+  int64_t now = kSecond;
+  for (int i = 0; i < 100; ++i) {
+    now += 100'000'000;  // 300 KB in 100 ms
+    window.Arrived(300'000, now - 100'000'000, now, i == 0);
+  }
+  EXPECT_EQ(window.bytes(), 600'000);
 }
 
 TEST(PullWindowTest, IdleTimeIsNoSlowLink) {

@@ -13,6 +13,8 @@ namespace {
 
 // Normalization may shorten a text before it meets the vocabulary, hardly ever by this much.
 constexpr size_t kMaxShrink = 4;
+// Of one request: about two seconds of a worker's time.
+constexpr size_t kMaxTokenizedBytes = 8u << 20;
 
 const char* PromptParam(const OpenAiRequest& request) {
   return (request.api & (kChatApi | kTokenizeChatApi)) != 0 ? "messages" : "prompt";
@@ -109,6 +111,15 @@ TextModel MakeTextModel(const Tokenizer& tokenizer, const ChatTemplate* chat_tem
 
 MaybeError TokenizePrompts(const OpenAiRequest& request, const TextModel& text,
                            std::vector<std::vector<TokenId>>* out) {
+  size_t num_bytes = request.chat.messages_json.size();
+  for (const OpenAiRequest::Prompt& prompt : request.prompts) {
+    if (prompt.text) num_bytes += prompt.text->size();
+  }
+  if (num_bytes > kMaxTokenizedBytes) {
+    return InvalidValue(PromptParam(request),
+                        StrCat(num_bytes, " bytes of text are more than the ", kMaxTokenizedBytes,
+                               " that one request may have"));
+  }
   if (request.prompts.empty()) return TokenizeChat(request, text, &out->emplace_back());
   for (const OpenAiRequest::Prompt& prompt : request.prompts) {
     out->push_back(prompt.text

@@ -220,6 +220,8 @@ TEST_F(HttpTest, TokenizeAndDetokenize) {
   answer = client->Post("/tokenize", R"({"messages":[{"role":"user","content":"a"}]})").json();
   answer = client->Post("/detokenize", json{{"tokens", answer["tokens"]}}.dump()).json();
   EXPECT_EQ(answer["prompt"], "<user>a\n<assistant>");
+  const std::string long_text = json{{"prompt", std::string((8 << 20) + 1, 'a')}}.dump();
+  EXPECT_EQ(ErrorOf(client->Post("/tokenize", long_text))["param"], "prompt");
   EXPECT_EQ(client->Post("/detokenize", R"({"tokens":[512]})").status, 400);
   EXPECT_EQ(ErrorOf(client->Post("/detokenize", R"({})"))["param"], "tokens");
   EXPECT_EQ(client->Post("/detokenize", R"({"tokens":[]})").json()["prompt"], "");

@@ -2,7 +2,6 @@
 #include "handoff/pull_window.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace lynx {
 namespace {
@@ -34,11 +33,12 @@ void PullWindow::CloseInterval(int64_t now_ns) {
   rates_[num_intervals_++ % rates_.size()] = static_cast<double>(interval_bytes_) / seconds;
   interval_begin_ns_ = now_ns;
   interval_bytes_ = 0;
-  const size_t num_rates = std::min(num_intervals_, rates_.size());
-  std::array<double, 2> fastest = {};
-  std::partial_sort_copy(rates_.begin(), rates_.begin() + num_rates, fastest.begin(),
-                         fastest.begin() + std::min<size_t>(num_rates, 2), std::greater<>());
-  bytes_per_second_ = num_rates == 1 ? fastest[0] : fastest[1];
+  double fastest = 0, second = 0;  // empty places of the ring hold 0
+  for (const double rate : rates_) {
+    second = std::max(second, std::min(fastest, rate));
+    fastest = std::max(fastest, rate);
+  }
+  bytes_per_second_ = second > 0 ? second : fastest;
   const double window = bytes_per_second_ * (latency_s_ + kQueueSeconds);
   const size_t least = std::max(kMinBytes, 2 * largest_chunk_);
   bytes_ = std::clamp(static_cast<size_t>(window), least, std::max(least, kMaxBytes));

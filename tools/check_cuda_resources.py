@@ -5,12 +5,13 @@
 Reads what ptxas said of each kernel when it was compiled (*.cu.o.log under the build directory) and
 the budgets in the sources:
 
-    // budget: NameKernel registers 64 shared 8192
+    // budget: NameKernel registers 64 shared 8192 threads 256
 
-"shared" is the most that a block may use, static and dynamic together. Fails on spills, on more
-registers or static shared memory than the budget, on a kernel without a budget, on a budget without
-a kernel, and on an architecture that is missing. --table prints one row per kernel and architecture
-for docs/performance.md, with the occupancy that the budget's shared memory leaves.
+for all instantiations of a kernel; NameKernel<128> is for one. "shared" is the most that a block
+may use, static and dynamic together. Fails on spills, on more registers or static shared memory than
+the budget, on a kernel without a budget, on a budget without a kernel, on an architecture that is
+missing, and on machine code with a trap (cubin.py). --table prints one row per kernel and
+architecture for docs/performance.md, with the occupancy that the budget's shared memory leaves.
 """
 
 import argparse
@@ -20,6 +21,8 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+
+import cubin
 
 # Per multiprocessor: registers, threads, blocks, shared memory (CUDA C++ Programming Guide,
 # "Compute Capabilities").
@@ -55,6 +58,8 @@ class Budget:
 
 
 def demangle(names):
+    if not names:
+        return {}
     out = subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True, check=True)
     result = {}
     for mangled, name in zip(names, out.stdout.splitlines()):
@@ -88,9 +93,21 @@ def read_usages(build):
     return usages
 
 
+def read_traps(build):
+    """Kernels with a trap, by demangled name, and how many were looked at."""
+    trapped, count = set(), 0
+    for path in sorted(glob.glob(os.path.join(build, "**", "*.cu.o"), recursive=True)):
+        with open(path, "rb") as f:
+            for name, code in cubin.kernels(f.read()):
+                count += 1
+                if cubin.has_trap(code):
+                    trapped.add(name)
+    return sorted(demangle(sorted(trapped)).values()), count
+
+
 def read_budgets(sources):
     budgets = {}
-    line_form = re.compile(r"^// budget: (\w+) registers (\d+) shared (\d+)(?: threads (\d+))?$")
+    line_form = re.compile(r"^// budget: (\w+(?:<\w+>)?) registers (\d+) shared (\d+)(?: threads (\d+))?$")
     for path in sorted(glob.glob(os.path.join(sources, "*.cuh"))):
         with open(path) as f:
             for number, line in enumerate(f, 1):
@@ -102,11 +119,15 @@ def read_budgets(sources):
     return budgets
 
 
+def budget_of(usage, budgets):
+    return budgets.get(usage.kernel) or budgets.get(usage.base)
+
+
 def problems(usages, budgets, arches):
     if not usages:
         yield "no kernel was compiled in this build directory"
     for u in usages:
-        b = budgets.get(u.base)
+        b = budget_of(u, budgets)
         where = f"{u.kernel} ({u.arch})"
         if b is None:
             yield f"{where}: has no budget"
@@ -118,7 +139,7 @@ def problems(usages, budgets, arches):
         if u.shared > b.shared:
             yield f"{where}: {u.shared} bytes of shared memory, budget {b.shared} ({b.where})"
     for name, b in budgets.items():
-        seen = {u.arch for u in usages if u.base == name}
+        seen = {u.arch for u in usages if name in (u.kernel, u.base)}
         for arch in sorted(set(arches) - seen):
             yield f"{name} ({b.where}): not compiled for {arch}"
 
@@ -150,13 +171,17 @@ def main():
         print("| kernel | arch | registers | shared memory | threads | occupancy |")
         print("|---|---|---|---|---|---|")
         for u in sorted(usages, key=lambda u: (u.kernel, u.arch)):
-            b = budgets.get(u.base)
+            b = budget_of(u, budgets)
             if b is None or u.arch not in LIMITS:
                 continue
             share = occupancy(u, b)
             print(f"| `{u.kernel}` | {u.arch} | {u.registers} | {b.shared} | {b.threads or ''} | "
                   f"{'' if share is None else f'{share:.0%}'} |")
+    trapped, num_codes = read_traps(args.build)
     failures = list(problems(usages, budgets, args.arches.split(",")))
+    failures += [f"{kernel}: its machine code has a trap" for kernel in trapped]
+    if num_codes < len(usages):
+        failures.append(f"machine code of {num_codes} kernels was found, want {len(usages)}")
     for failure in failures:
         print(f"error: {failure}", file=sys.stderr)
     print(f"{len(usages)} kernels on {len({u.arch for u in usages})} architectures, "

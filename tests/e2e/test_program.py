@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from cluster import Cluster, LYNX, MODEL, SHARED
+from cluster import Cluster, LYNX, MODEL, ROOT, SHARED
 
 
 def run(*args, timeout=120, **kwargs):
@@ -65,6 +65,28 @@ def test_device_cuda_says_what_is_missing(tmp_path):
     assert result.stderr.count("\n") == 1
     if not glob.glob("/dev/nvidia[0-9]*"):
         one_line_error("serve", "--model", MODEL, "--device", "cuda", mentions=["device: cuda: "])
+
+
+def test_gpu_check_says_what_is_missing(tmp_path):
+    if glob.glob("/dev/nvidia[0-9]*"):
+        pytest.skip("there is a GPU")
+    result = subprocess.run([os.path.join(ROOT, "scripts/gpu_check"), "--out", tmp_path / "report"],
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and not (tmp_path / "report").exists()
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+
+
+def test_gpu_check_compares_tokens(monkeypatch):
+    """Its equality run, on the CPU."""
+    monkeypatch.syspath_prepend(os.path.join(ROOT, "tools"))
+    import serve_equality
+    monkeypatch.setattr(serve_equality, "PROMPT_TOKENS", (1, 65, 300))
+    with open(os.path.join(ROOT, "docs/architecture.md")) as f:
+        report = serve_equality.run(LYNX, MODEL, f.read(), 300, ["--threads", "1"])
+    assert report["passed"], report
+    ways = report["ways"]
+    assert ways["disaggregated, speculation"]["handoffs"] > 0
+    assert ways["disaggregated, no speculation"]["drafted"] == 0
 
 
 def test_check_config_checks_everything():

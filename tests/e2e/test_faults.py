@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons that die and clients that leave: no hang, no leaked block, and the same tokens."""
 
+import datetime
+import json
 import os
 import random
+import re
 import signal
+import subprocess
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from cluster import Cluster, own_prompts
+from cluster import Cluster, LYNX, MODEL, free_port, own_prompts
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +53,124 @@ def usable(cluster, prompt, want, timeout=60):
             time.sleep(0.3)
 
 
-def test_prefill_daemon_killed_mid_transfer(cluster):
+def received_bytes(cluster):
+    return sum(value for name, value in cluster.metrics().items()
+               if name.startswith("lynx:kv_transfer_received_bytes_total{"))
+
+
+def sending_daemon(cluster, received_before, timeout=60):
+    """The prefill daemon of the one hand-off under way, some of which has arrived."""
+    end = time.time() + timeout
+    while time.time() < end:
+        held = {}  # blocks of the job, by engine
+        for name, value in cluster.metrics().items():
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', name))
+            if name.startswith("lynx:kv_blocks{") and labels["role"] == "prefill":
+                index = int(labels["engine"])
+                busy = value if labels["state"] in ("request", "transfer") else 0
+                held[index] = held.get(index, 0) + busy
+        for i, index in enumerate(sorted(held)):
+            if held[index] > 0 and received_bytes(cluster) > received_before:
+                return f"prefill{i}"
+        time.sleep(0.02)
+    raise AssertionError("no hand-off is under way")
+
+
+def seconds_until_noticed(cluster, at, timeout=30):
+    """From a time to when the decode daemon lost a peer, by its log."""
+    end = time.time() + timeout
+    while time.time() < end:
+        for line in cluster.output().splitlines():
+            found = re.search(r"(\S+)Z warning \[decode0\] transport: lost peer", line)
+            if found:
+                when = datetime.datetime.fromisoformat(found[1] + "+00:00").timestamp()
+                if when >= at:
+                    return when - at
+        time.sleep(0.1)
+    raise AssertionError(f"not noticed:\n{cluster.output()[-3000:]}")
+
+
+def hurt_mid_transfer(cluster, how, salt):
+    """Asks for a long prompt and hurts its prefill daemon while the hand-off is under way. Gives
+    the daemon's name, the tokens that were wanted and the answer."""
     prompt = cluster.prompts[-1]
-    want = cluster.complete(prompt, 16, cache_salt="a")[0]
-    thread, result = in_background(cluster.complete, prompt, 16, cache_salt="b")
-    time.sleep(1.0)
-    os.kill(cluster.pid("prefill0"), signal.SIGKILL)
-    thread.join(90)
+    want = cluster.complete(prompt, 16, cache_salt=salt + "a")[0]
+    received = received_bytes(cluster)
+    thread, result = in_background(cluster.complete, prompt, 16, cache_salt=salt + "b")
+    name = sending_daemon(cluster, received)
+    pid, at = cluster.pid(name), time.time()
+    os.kill(pid, how)
+    try:
+        print(f"\n{how.name} of {name}: noticed after {seconds_until_noticed(cluster, at):.2f} s")
+        thread.join(120)
+    finally:
+        if how == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
     assert not thread.is_alive()
-    if "error" in result:  # refused clearly is allowed, other text is not
-        assert isinstance(result["error"], AssertionError) and "error" in str(result["error"])
-    else:
-        assert result["value"][0] == want
-    cluster.wait_for_line(r"^prefill0: ready", count=2)
-    usable(cluster, prompt, want)
+    assert "value" in result, result
+    return name, want, result["value"]
+
+
+def test_prefill_daemon_killed_mid_transfer(cluster):
+    """There is no other: the answer waits until it is back."""
+    name, want, (got, answer) = hurt_mid_transfer(cluster, signal.SIGKILL, "one")
+    assert got == want
+    assert answer["usage"]["lynx"]["handoffs"] > 1
+    cluster.wait_for_line(rf"^{name}: ready", count=2)
+    usable(cluster, cluster.prompts[-1], want)
     cluster.wait_until_idle()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_another_prefill_daemon_takes_over(how):
+    with Cluster("--threads", 1, "--prefill", 2) as cluster:
+        cluster.prompts = own_prompts(cluster.http)
+        _, want, (got, answer) = hurt_mid_transfer(cluster, how, how.name)
+        assert got == want
+        assert answer["usage"]["lynx"]["handoffs"] > 1
+        cluster.wait_until_idle()
+
+
+def test_no_attempt_to_hand_over_succeeds():
+    """The daemons' KV transports cannot reach each other, though their RPCs do."""
+    with tempfile.TemporaryDirectory() as directory:
+        gateway, prefill, decode = free_port(), free_port(), free_port()
+        config = os.path.join(directory, "cluster.yaml")
+        with open(config, "w") as f:
+            f.write(f"port: {gateway}\nmodel: {MODEL}\nthreads: 1\n"
+                    f"context_servers: {{urls: ['127.0.0.1:{prefill}']}}\n"
+                    f"generation_servers: {{urls: ['127.0.0.1:{decode}']}}\n")
+        log = open(os.path.join(directory, "log"), "w+")
+        processes = []
+        try:
+            for role, environment in (("prefill", {"UCX_TLS": "self"}), ("decode", {}),
+                                      ("gateway", {})):
+                processes.append(subprocess.Popen([LYNX, role, "--config", config], stdout=log,
+                                                  stderr=log, env={**os.environ, **environment}))
+            with httpx.Client(base_url=f"http://127.0.0.1:{gateway}", timeout=120) as http:
+                end = time.time() + 60
+                while True:
+                    try:
+                        if http.get("/ready").status_code == 200:
+                            break
+                    except httpx.HTTPError:
+                        pass
+                    assert time.time() < end, open(log.name).read()[-3000:]
+                    time.sleep(0.1)
+                body = {"prompt": own_prompts(http)[14], "max_tokens": 4}
+                response = http.post("/v1/completions", json=body)
+                assert response.status_code == 502, response.text
+                error = response.json()["error"]
+                print(json.dumps(error))
+                message = error.pop("message")
+                assert message.startswith("hand-off 3 of 3 failed: "), message
+                assert response.json() == {"error": {"message": message, "type": "upstream_error",
+                                                     "param": None, "code": "kv_transfer_failed"}}
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGTERM)
+            for process in processes:
+                process.wait(30)
 
 
 def test_decode_daemon_killed_mid_stream(cluster):

@@ -138,7 +138,7 @@ class LoopbackFaults : public testing::Test {
 // Drafts were made on the anchor, nothing else ever comes: an error, and not one draft as text.
 TEST_F(LoopbackFaults, AResidualThatNeverArrivesIsAnError) {
   LoopbackPair::Settings settings;
-  settings.receiver.transfer_timeout_ms = 100;
+  settings.receiver.transfer_timeout_ms = 1000;
   settings.options.max_prefill_attempts = 2;
   LoopbackPair pair(settings, m_, m_);
   pair.link().HoldOffers(IsLaterStage);

@@ -36,6 +36,11 @@ struct EngineStats {  // a snapshot for /metrics; counters are cumulative
   // Hand-off, receiving side, by class: anchor, residual, exact.
   int64_t received_bytes[3] = {0, 0, 0};
   int64_t received_chunks = 0, nacks = 0, checksum_errors = 0;
+  // Time in which something waited to be pulled, was being pulled, was checked (and decoded if it
+  // was an anchor), was refined.
+  int64_t pull_wait_ns = 0, pull_ns = 0, decode_ns = 0, refine_ns = 0;
+  // Sending side: in the encoder, and between the end of a prefill and the end of its encoding.
+  int64_t encode_ns = 0, encode_exposed_ns = 0;
   int64_t transfers_in_flight = 0, transfer_bytes_in_flight = 0;
 };
 

@@ -316,8 +316,16 @@ EngineStats EngineImpl::stats() const {
     stats.checksum_errors = r.checksum_errors;
     stats.transfers_in_flight = r.transfers_in_flight;
     stats.transfer_bytes_in_flight = r.bytes_in_flight;
+    stats.pull_wait_ns = r.pull_wait_ns;
+    stats.pull_ns = r.pull_ns;
+    stats.decode_ns = r.decode_ns;
+    stats.refine_ns = r.refine_ns;
   }
-  if (sender_ != nullptr) stats.transfers_in_flight = sender_->num_attempts();
+  if (sender_ != nullptr) {
+    stats.transfers_in_flight = sender_->num_attempts();
+    stats.encode_ns = sender_->stats().encode_ns;
+    stats.encode_exposed_ns = sender_->stats().encode_exposed_ns;
+  }
   return stats;
 }
 

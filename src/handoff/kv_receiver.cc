@@ -97,6 +97,9 @@ ReceiverStats KvReceiverImpl::stats() const {
   ReceiverStats stats = stats_;
   stats.transfers_in_flight = static_cast<int64_t>(attempts_.size());
   stats.bytes_in_flight = static_cast<int64_t>(scheduler_.outstanding_bytes());
+  const int64_t now = MonotonicNs();
+  stats.pull_wait_ns = wait_clock_.total_ns(now);
+  stats.pull_ns = pull_clock_.total_ns(now);
   stats.bytes_per_second = window_.bytes_per_second();
   return stats;
 }

@@ -66,6 +66,9 @@ struct ReceiverStats {           // cumulative, for /metrics
   int64_t bytes[3] = {0, 0, 0};  // by class
   int64_t chunks = 0, nacks = 0, checksum_errors = 0;
   int64_t transfers_in_flight = 0, bytes_in_flight = 0;
+  // Time in which something waited to be pulled, was being pulled, was checked (and decoded if it
+  // was an anchor), was refined.
+  int64_t pull_wait_ns = 0, pull_ns = 0, decode_ns = 0, refine_ns = 0;
   double bytes_per_second = 0;  // while busy; 0: not known yet
 };
 

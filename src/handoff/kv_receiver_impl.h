@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "handoff/busy_clock.h"
 #include "handoff/early_chunks.h"
 #include "handoff/ended_attempts.h"
 #include "handoff/kv_receiver.h"
@@ -112,6 +113,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   std::map<OfferId, ChunkOffer> queued_;   // those the scheduler holds
   std::map<OfferId, ChunkOffer> pulling_;  // those that count against the window
   int64_t any_progress_ns_ = 0;            // last time anything arrived
+  BusyClock wait_clock_, pull_clock_;      // of the two above
   std::deque<ChunkTask> anchor_queue_;
   std::deque<ChunkTask> later_queue_;
   std::deque<Attempt> refine_queue_;  // its next chunk

@@ -41,6 +41,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   void Cancel(AttemptId attempt) override;
   std::vector<SendEvent> Poll() override { return outbox_.Poll(); }
   int num_attempts() const override;
+  SenderStats stats() const override;
 
   void OnControl(uint64_t from, std::span<const std::byte> message) override;
   void OnOffer(OfferId offer, uint64_t from, std::span<const std::byte> header,
@@ -91,6 +92,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   std::deque<EncodeTask> encode_queue_;
   std::deque<Attempt> encode_again_queue_;  // its first later chunk
   size_t held_bytes_ = 0;                   // in later_chunks of all attempts
+  SenderStats stats_;
   std::thread thread_;
 };
 
@@ -132,6 +134,7 @@ void KvSenderImpl::Computed(AttemptId id, int layer, int num_computed) {
   Section section(outbox_);
   Attempt attempt = Find(id);
   if (attempt == nullptr) return;  // ended; the engine has not polled that yet
+  attempt->computed_ns = MonotonicNs();
   int& queued = attempt->num_queued_pages[layer];
   for (const int ready = attempt->grid.num_complete_pages(num_computed); queued < ready; ++queued) {
     for (int range = 0; range < pool_.num_shards(); ++range) {
@@ -151,6 +154,11 @@ void KvSenderImpl::Cancel(AttemptId id) {
 int KvSenderImpl::num_attempts() const {
   std::lock_guard lock(outbox_.mutex());
   return static_cast<int>(attempts_.size());
+}
+
+SenderStats KvSenderImpl::stats() const {
+  std::lock_guard lock(outbox_.mutex());
+  return stats_;
 }
 
 // ---- the encode thread --------------------------------------------------------------------------
@@ -201,10 +209,13 @@ bool KvSenderImpl::RunOneTask() {
       return false;
     }
   }
+  const int64_t begin = MonotonicNs();
   if (again != nullptr)
     EncodeAgain(again, key);
   else
     EncodePage(task);
+  Section section(outbox_);
+  stats_.encode_ns += MonotonicNs() - begin;
   return true;
 }
 
@@ -225,6 +236,9 @@ void KvSenderImpl::EncodePage(const EncodeTask& task) {
   Section section(outbox_);
   LeaveEncoder(task.attempt);
   if (task.attempt->ended) return;
+  if (--task.attempt->num_pages_to_encode == 0) {
+    stats_.encode_exposed_ns += MonotonicNs() - task.attempt->computed_ns;
+  }
   PostChunk(task.attempt, task.anchor, std::move(payloads[0]));
   KeepLater(task.attempt, task.anchor, payloads);
   PostLater(task.attempt);

@@ -50,6 +50,12 @@ struct SendEvent {
   absl::Status error;
 };
 
+struct SenderStats {  // cumulative
+  int64_t encode_ns = 0;
+  // From when an attempt's last layer was computed until its last page was encoded.
+  int64_t encode_exposed_ns = 0;
+};
+
 // Public methods are called from the engine thread, except where said.
 class KvSender {
  public:
@@ -75,6 +81,7 @@ class KvSender {
   virtual void Cancel(AttemptId attempt) = 0;
   virtual std::vector<SendEvent> Poll() = 0;
   virtual int num_attempts() const = 0;
+  virtual SenderStats stats() const = 0;  // any thread
 };
 
 }  // namespace lynx

@@ -109,6 +109,9 @@ void KvReceiverImpl::Pump() {
     auto offer = queued_.extract(pull->offer);
     Pull(*pull, offer.mapped());
   }
+  const int64_t now = MonotonicNs();
+  wait_clock_.Set(!queued_.empty(), now);
+  pull_clock_.Set(!pulling_.empty(), now);
 }
 
 void KvReceiverImpl::Pull(const QueuedPull& pull, const ChunkOffer& offer) {

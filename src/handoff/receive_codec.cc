@@ -54,10 +54,13 @@ bool KvReceiverImpl::RunOneTask() {
     if (attempt->ended) return true;
     attempt->in_codec = true;
   }
+  const int64_t begin = MonotonicNs();
   if (refine != nullptr)
     RunRefine(refine);
   else
     RunChunk(chunk);
+  Section section(outbox_);
+  (refine != nullptr ? stats_.refine_ns : stats_.decode_ns) += MonotonicNs() - begin;
   return true;
 }
 

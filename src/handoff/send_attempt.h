@@ -30,7 +30,8 @@ struct SendAttempt {
         heads_per_chunk(pool.heads_per_shard()),
         num_chunks(static_cast<uint64_t>(pool.layout.num_layers) * format.pages->num_stages() *
                    grid.num_pages() * pool.num_shards()),
-        num_queued_pages(pool.layout.num_layers, 0) {}
+        num_queued_pages(pool.layout.num_layers, 0),
+        num_pages_to_encode(pool.layout.num_layers * grid.num_pages() * pool.num_shards()) {}
 
   KvPage page(const ChunkKey& key) const {
     return grid.page(key, heads_per_chunk, job.block_table);
@@ -44,6 +45,8 @@ struct SendAttempt {
   PeerId peer = 0;
 
   std::vector<int> num_queued_pages;  // [layer]: pages handed to the encoder so far
+  int num_pages_to_encode;            // of all layers and shards, once each
+  int64_t computed_ns = 0;            // when the last layer so far was
   // Encoded, not posted. A null payload was dropped for want of room and is encoded again.
   std::map<ChunkKey, Payload> later_chunks;
   int num_posted_later = 0;  // under way now

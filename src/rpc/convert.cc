@@ -208,6 +208,12 @@ constexpr Counter kCounters[] = {
     {"checksum_errors", &EngineStats::checksum_errors},
     {"transfers_in_flight", &EngineStats::transfers_in_flight},
     {"transfer_bytes_in_flight", &EngineStats::transfer_bytes_in_flight},
+    {"pull_wait_ns", &EngineStats::pull_wait_ns},
+    {"pull_ns", &EngineStats::pull_ns},
+    {"decode_ns", &EngineStats::decode_ns},
+    {"refine_ns", &EngineStats::refine_ns},
+    {"encode_ns", &EngineStats::encode_ns},
+    {"encode_exposed_ns", &EngineStats::encode_exposed_ns},
 };
 constexpr const char* kReceivedBytes[] = {"received_bytes_anchor", "received_bytes_residual",
                                           "received_bytes_exact"};

@@ -86,6 +86,7 @@ class ScriptedLink {
     }
     std::vector<SendEvent> Poll() override { return std::exchange(link_.send_events_, {}); }
     int num_attempts() const override { return static_cast<int>(link_.transfers_.size()); }
+    SenderStats stats() const override { return {}; }
 
    private:
     ScriptedLink& link_;

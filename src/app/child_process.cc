@@ -2,6 +2,7 @@
 #include "app/child_process.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -12,21 +13,55 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace lynx {
 
-absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments) {
+namespace {
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> Environment(const std::vector<std::string>& added) {
+  std::vector<std::string> environment = added;  // the first of a name counts
+  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
+  return environment;
+}
+
+// `ip netns exec` also mounts the namespace's own /sys, where UCX looks for devices.
+std::vector<std::string> CommandOf(const std::vector<std::string>& arguments,
+                                   const std::string& network_namespace) {
+  std::error_code ignored;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", ignored).string();
+  std::vector<std::string> command;
+  if (!network_namespace.empty()) command = {"ip", "netns", "exec", network_namespace};
+  command.push_back(self);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+}  // namespace
+
+absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
+                                const SpawnOptions& options) {
   // Everything is prepared before fork: between fork and exec only async-signal-safe calls are
   // made.
-  std::vector<std::string> args = {"lynx"};
-  args.insert(args.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& a : args) argv.push_back(a.data());
-  argv.push_back(nullptr);
+  std::vector<std::string> command = CommandOf(arguments, options.network_namespace);
+  std::vector<std::string> environment = Environment(options.environment);
+  const std::vector<char*> argv = Pointers(command), envp = Pointers(environment);
+  const int log = options.log_file.empty() ? -1
+                                           : open(options.log_file.c_str(),
+                                                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (log < 0 && !options.log_file.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat(options.log_file, ": ", std::strerror(errno)));
+  }
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(errno)));
   if (pid == 0) {
     sigset_t none;
     sigemptyset(&none);
@@ -34,9 +69,13 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments) {
     setpgid(0, 0);  // Ctrl-C goes to the parent, which stops its children in order
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
-    execv("/proc/self/exe", argv.data());
+    if (log >= 0 && (dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)) _exit(1);
+    execvpe(argv[0], argv.data(), envp.data());
     _exit(127);
   }
+  const int why = errno;
+  if (log >= 0) close(log);
+  if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("fork: ", std::strerror(why)));
   return pid;
 }
 

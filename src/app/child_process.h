@@ -10,9 +10,16 @@
 
 namespace lynx {
 
-// Runs this very program with other arguments. The child gets SIGTERM when its parent dies, and
-// starts with no signal blocked.
-absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments);
+struct SpawnOptions {
+  std::string network_namespace;  // a name of `ip netns`; empty: the caller's
+  std::string log_file;           // stdout and stderr are appended to it; empty: the caller's
+  std::vector<std::string> environment;  // "NAME=VALUE", added to the caller's
+};
+
+// Runs this very program with other arguments. The child gets SIGTERM when the thread that called
+// this dies, and starts with no signal blocked.
+absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
+                                const SpawnOptions& options = {});
 
 // "exited with code 3", "was killed by signal 9".
 std::string DescribeExit(int wait_status);

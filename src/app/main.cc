@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "app/bench.h"
+#include "app/bench_handoff.h"
 #include "app/calibrate.h"
 #include "app/chat.h"
 #include "app/daemon.h"
@@ -246,6 +247,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(16, 256))
       ->capture_default_str();
   bench_incast->add_option("--json", incast_options.json, "Append the lines to this file too");
+  BenchHandoffOptions handoff_options;
+  CLI::App* bench_handoff =
+      bench->add_subcommand("handoff", "Hand-offs over given links, codecs side by side");
+  AddBenchHandoffFlags(*bench_handoff, &handoff_options);
   for (auto [command, config] : {std::pair(bench_engine, &engine_options.config),
                                  std::pair(bench_codec, &codec_options.config),
                                  std::pair(bench_accuracy, &accuracy_options.config)}) {
@@ -296,6 +301,7 @@ int Main(int argc, char** argv) {
     return Finish("bench accuracy", RunBenchAccuracy(accuracy_options));
   }
   if (bench_incast->parsed()) return Finish("bench incast", RunBenchIncast(incast_options));
+  if (bench_handoff->parsed()) return Finish("bench handoff", RunBenchHandoff(handoff_options));
   return Finish("bench codec", RunBenchCodec(codec_options));
 }
 

@@ -14,11 +14,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -29,6 +27,7 @@
 #include "app/check_model.h"
 #include "app/child_process.h"
 #include "app/http_client.h"
+#include "app/run_directory.h"
 #include "app/stop_signals.h"
 #include "core/log.h"
 #include "rpc/daemon_watch.h"
@@ -58,31 +57,6 @@ struct Child {
   int exit_status = 0;
   std::chrono::milliseconds backoff{200};
   Clock::time_point restart_at;
-};
-
-// A directory that disappears with this object.
-class RunDirectory {
- public:
-  static absl::StatusOr<std::unique_ptr<RunDirectory>> Create() {
-    std::error_code error;  // $TMPDIR may name nothing
-    const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
-    std::string path = (parent / "lynx-XXXXXX").string();
-    if (error || mkdtemp(path.data()) == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "no run directory can be made in the directory for temporary files (TMPDIR): ",
-          error ? error.message() : path + ": " + std::strerror(errno)));
-    }
-    return std::unique_ptr<RunDirectory>(new RunDirectory(path));
-  }
-  ~RunDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
-  std::string path_;
 };
 
 absl::Status FillUrls(RoleConfig* role) {

@@ -9,43 +9,13 @@
 
 #include "absl/strings/str_format.h"
 #include "app/http_client.h"
+#include "app/openai_stream.h"
 #include "nlohmann/json.hpp"
 
 namespace lynx {
 namespace {
 
 using Json = nlohmann::json;
-
-// Cuts a byte stream into the JSON payloads of its server-sent events.
-class EventReader {
- public:
-  explicit EventReader(std::function<void(const Json&)> on_event)
-      : on_event_(std::move(on_event)) {}
-
-  void Push(std::string_view bytes) {
-    pending_ += bytes;
-    for (size_t end; (end = pending_.find('\n')) != std::string::npos;) {
-      const std::string line = pending_.substr(0, end);
-      pending_.erase(0, end + 1);
-      is_done_ = is_done_ || line.rfind("data: [DONE]", 0) == 0;
-      if (line.rfind("data: {", 0) != 0) continue;
-      const Json event = Json::parse(line.substr(6), nullptr, /*allow_exceptions=*/false);
-      if (event.is_object()) on_event_(event);
-    }
-  }
-  // Whether the server said that the stream is complete.
-  bool is_done() const { return is_done_; }
-
- private:
-  std::function<void(const Json&)> on_event_;
-  std::string pending_;
-  bool is_done_ = false;
-};
-
-// Members of what may be anything: other servers send other things.
-Json Member(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) ? object[key] : Json();
-}
 
 int64_t Count(const Json& object, const char* key) {
   const Json value = Member(object, key);
@@ -89,15 +59,6 @@ Json MakeBody(const ChatOptions& options, const Json& messages) {
   return body;
 }
 
-// What an error object says; whatever server this is.
-std::string ErrorMessage(const Json& body) {
-  if (!body.is_object() || !body.contains("error")) return "";
-  const Json& error = body["error"];
-  const bool has_message = error.is_object() && error.contains("message");
-  const Json& message = has_message ? error["message"] : error;
-  return message.is_string() ? message.get<std::string>() : error.dump();
-}
-
 // Streams the answer to standard output and returns it.
 absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
                                 const Json& messages) {
@@ -108,7 +69,11 @@ absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
   std::string answer;
   Json usage;
   absl::Status error;
-  EventReader events([&](const Json& event) {
+  bool is_done = false;
+  EventStream events([&](std::string_view data) {
+    is_done = is_done || data == "[DONE]";
+    const Json event = Json::parse(data, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object()) return;
     if (event.contains("error")) error = absl::UnavailableError(ErrorMessage(event));
     if (Member(event, "usage").is_object()) usage = event["usage"];
     const Json choices = Member(event, "choices");
@@ -120,16 +85,18 @@ absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   });
-  const auto response = SendHttp(request, [&](std::string_view bytes) { events.Push(bytes); });
-  if (!response.ok()) return response.status();
+  absl::Status broken;
+  const auto response =
+      SendHttp(request, [&](std::string_view bytes) { broken = events.Push(bytes); });
+  LYNX_RETURN_IF_ERROR(response.status());
   if (response->status != 200) {
-    const std::string message = ErrorMessage(Json::parse(response->body, nullptr, false));
-    return absl::InvalidArgumentError(message.empty() ? absl::StrCat("HTTP ", response->status)
-                                                      : message);
+    return absl::InvalidArgumentError(RefusalMessage(response->status, response->body));
   }
+  events.Finish();
+  LYNX_RETURN_IF_ERROR(broken);
   std::fputs("\n", stdout);
   LYNX_RETURN_IF_ERROR(error);
-  if (!events.is_done()) {
+  if (!is_done) {
     return absl::UnavailableError(
         absl::StrCat(options.url, ": the answer ended early, or this is no OpenAI server"));
   }

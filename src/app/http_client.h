@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP client for `lynx chat` and `lynx serve`. One request a call, plain HTTP.
+// A small HTTP client: one request a call, plain HTTP.
 #pragma once
 
 #include <chrono>
@@ -18,6 +18,8 @@ struct HttpRequest {
   std::string target = "/";
   std::string body;                            // JSON
   std::string api_key;                         // "" = none
+  std::string request_id;                      // "" = none
+  bool keep_alive = false;                     // leave the connection open for the next request
   std::chrono::milliseconds timeout{600'000};  // without any byte
 };
 
@@ -26,9 +28,11 @@ struct HttpResponse {
   std::string body;  // empty when on_data took it
 };
 
+using HttpDataSink = std::function<void(std::string_view)>;
+
 // on_data, if set, gets the pieces of a 200's body as they arrive.
-absl::StatusOr<HttpResponse> SendHttp(
-    const HttpRequest& request, const std::function<void(std::string_view)>& on_data = nullptr);
+absl::StatusOr<HttpResponse> SendHttp(const HttpRequest& request,
+                                      const HttpDataSink& on_data = nullptr);
 
 // "http://host:port[/v1]" -> host and port.
 absl::Status ParseUrl(const std::string& url, std::string* host, int* port);

@@ -9,6 +9,7 @@
 
 #include "CLI/CLI.hpp"
 #include "app/bench.h"
+#include "app/bench_serve_flags.h"
 #include "app/bench_handoff.h"
 #include "app/calibrate.h"
 #include "app/chat.h"
@@ -251,6 +252,9 @@ int Main(int argc, char** argv) {
   CLI::App* bench_handoff =
       bench->add_subcommand("handoff", "Hand-offs over given links, codecs side by side");
   AddBenchHandoffFlags(*bench_handoff, &handoff_options);
+  BenchServeOptions bench_serve_options;
+  CLI::App* bench_serve = bench->add_subcommand("serve", "Load on a server with an OpenAI API");
+  AddBenchServeFlags(*bench_serve, &bench_serve_options);
   for (auto [command, config] : {std::pair(bench_engine, &engine_options.config),
                                  std::pair(bench_codec, &codec_options.config),
                                  std::pair(bench_accuracy, &accuracy_options.config)}) {
@@ -302,6 +306,7 @@ int Main(int argc, char** argv) {
   }
   if (bench_incast->parsed()) return Finish("bench incast", RunBenchIncast(incast_options));
   if (bench_handoff->parsed()) return Finish("bench handoff", RunBenchHandoff(handoff_options));
+  if (bench_serve->parsed()) return Finish("bench serve", RunBenchServe(bench_serve_options));
   return Finish("bench codec", RunBenchCodec(codec_options));
 }
 

@@ -14,4 +14,7 @@ inline constexpr uint32_t kProtocolVersion = 3;
 // first field that differs, with both values.
 std::string Disagreement(const v1::DaemonInfo& here, const v1::DaemonInfo& there);
 
+// "", or what two daemons that may pair should say of their differences.
+std::string Remark(const v1::DaemonInfo& here, const v1::DaemonInfo& there);
+
 }  // namespace lynx

@@ -43,6 +43,7 @@ function(lynx_cuda_module name)
     return()
   endif()
   lynx_resolve(deps ${arg_DEPS})
+  list(TRANSFORM deps REPLACE "^(lynx_.+)" "$<LINK_ONLY:\\1>")  # not the options for g++
   add_library(lynx_${name} STATIC ${arg_SRC})
   target_include_directories(lynx_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
   # No contraction: every fused multiply-add of a kernel is written out (docs/numerics.md).

@@ -33,6 +33,7 @@
 namespace lynx {
 
 class Backend;
+class DeviceChunks;  // lynx/device_chunks.h
 
 // Memory of a back-end, which outlives it. Null: none.
 struct FreeBuffer {
@@ -173,7 +174,9 @@ class Backend {
   // Zeroed, 256-byte aligned; null when there is not so much.
   virtual Buffer Allocate(size_t bytes) = 0;
   virtual void Free(std::byte* memory, size_t bytes) = 0;
-  virtual int64_t free_bytes() const = 0;  // what Allocate could give now
+  // What Allocate could give now. With num_sharers > 1 at most what is left of this process's equal
+  // part of the device, the same whatever the other processes have taken yet.
+  virtual int64_t free_bytes(int num_sharers) const = 0;
   // Copies from and to host memory, after all that was queued, and waits.
   virtual void Upload(void* to, const void* from, size_t bytes) = 0;
   virtual void Download(void* to, const void* from, size_t bytes) = 0;
@@ -240,6 +243,9 @@ class Backend {
                          std::byte* to) const = 0;
   virtual void WriteTiles(std::span<std::byte* const> tiles, size_t tile_bytes,
                           const std::byte* from) const = 0;
+
+  // What keeps encoded planes in the device's memory; null on the host. After Reserve.
+  virtual DeviceChunks* device_chunks() const = 0;
 };
 
 inline void FreeBuffer::operator()(std::byte* memory) const { backend->Free(memory, bytes); }

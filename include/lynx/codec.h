@@ -20,6 +20,7 @@
 namespace lynx {
 
 class Backend;
+class DeviceChunks;
 
 inline constexpr int kPageBlocks = 4;
 inline constexpr int kPageTokens = kPageBlocks * kBlockSize;
@@ -52,6 +53,8 @@ struct PageToDecode {
   PageShape shape;
   std::span<const std::span<const std::byte>> planes;  // as for Decode
   MutablePageTiles tiles;
+  // [planes.size()] or empty: planes that lie in the memory of the codec's device_chunks().
+  std::span<const bool> on_device = {};
 };
 
 struct PlaneSpec {
@@ -84,6 +87,10 @@ class Codec {
   // and stores its index.
   virtual void EncodePages(std::span<const PageToEncode> pages) const;
   virtual absl::Status DecodePages(std::span<const PageToDecode> pages, size_t* bad_page) const;
+
+  // What keeps planes in the memory of the codec's device. Null: its planes are the host's. Not
+  // null: its planes are those of lynx/plane_format.h.
+  virtual DeviceChunks* device_chunks() const { return nullptr; }
 
   // Upper bound of plane p's bytes for this shape; a peer that announces more is refused.
   virtual size_t MaxPlaneBytes(const PageShape& shape, int plane) const = 0;

@@ -108,6 +108,8 @@ struct PlaneDecodeParams {
   int num_planes = 0;  // 1 .. 5, a prefix
   std::array<const std::byte*, kNumPlanes> planes = {};
   std::array<size_t, kNumPlanes> plane_bytes = {};
+  // The plane lies in the device's memory (lynx/device_chunks.h), aligned to 16 bytes.
+  std::array<bool, kNumPlanes> on_device = {};
   MutablePageTiles tiles;
   // false: the bytes are not those of a page of this shape; its slots are 0 then.
   bool* ok = nullptr;

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lynx/memory_view.h"
 #include "lynx/status.h"
 
 namespace lynx {
@@ -81,28 +82,38 @@ class Transport {
   // Posts a bulk message with at most kMaxHeaderBytes of header. `payload` stays valid until `done`
   // runs: with OK when the receiver has pulled or dropped it (which does not prove delivery: the
   // receiver's ack does), else the error.
-  virtual void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+  virtual void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
                     std::function<void(absl::Status)> done) = 0;
 
   // Moves an offered payload into `destination` (exactly payload_bytes long, valid until `done`).
-  virtual void Pull(OfferId offer, std::span<std::byte> destination,
+  virtual void Pull(OfferId offer, MutableMemoryView destination,
                     std::function<void(absl::Status)> done) = 0;
+  // Payloads and destinations may lie in the device's memory. The two sides of a message need not
+  // agree.
+  virtual bool takes_device_memory() const { return false; }
   // Refuses an offered payload; nothing is moved.
   virtual void Drop(OfferId offer) = 0;
 };
 
-// UCX over TCP, shared memory or RDMA.
+// UCX over TCP, shared memory or RDMA. Takes device memory when it is asked to, this program was
+// built for it (LYNX_UCX_CUDA) and the UCX at hand can; a log line says which.
 struct UcxOptions {
   std::string tls;  // UCX_TLS; empty = UCX's environment or "tcp,self"
   int heartbeat_interval_ms = 250;
   int suspect_after_ms = 1500;
   int tcp_user_timeout_ms = 1500;
+  // Not null: device memory is wanted. Makes the device the calling thread's; runs on every thread
+  // that uses UCX.
+  std::function<void()> use_device;
 };
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options);
 
 // In one process, for tests and `--colocated`-like set-ups: transports of one hub reach each other.
+// `device` moves payloads from and to its memory; null: the host's only.
+class DeviceChunks;
 class LoopbackHub;
 std::shared_ptr<LoopbackHub> MakeLoopbackHub();
-std::unique_ptr<Transport> MakeLoopbackTransport(std::shared_ptr<LoopbackHub> hub);
+std::unique_ptr<Transport> MakeLoopbackTransport(std::shared_ptr<LoopbackHub> hub,
+                                                 const DeviceChunks* device = nullptr);
 
 }  // namespace lynx

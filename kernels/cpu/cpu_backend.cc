@@ -39,7 +39,7 @@ Buffer CpuBackend::Allocate(size_t bytes) {
 
 void CpuBackend::Free(std::byte* memory, size_t bytes) { munmap(memory, bytes); }
 
-int64_t CpuBackend::free_bytes() const {
+int64_t CpuBackend::free_bytes(int num_sharers) const {
   long long kib = 0;
   if (std::FILE* file = std::fopen("/proc/meminfo", "r")) {
     char line[128];
@@ -49,7 +49,7 @@ int64_t CpuBackend::free_bytes() const {
     std::fclose(file);
   }
   constexpr int64_t kUnknown = int64_t{4} << 30;
-  return kib > 0 ? kib * 1024 : kUnknown;
+  return (kib > 0 ? kib * 1024 : kUnknown) / num_sharers;
 }
 
 void CpuBackend::Upload(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }

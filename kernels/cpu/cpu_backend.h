@@ -31,7 +31,7 @@ class CpuBackend final : public Backend {
   bool is_host() const override { return true; }
   Buffer Allocate(size_t bytes) override;
   void Free(std::byte* memory, size_t bytes) override;
-  int64_t free_bytes() const override;
+  int64_t free_bytes(int num_sharers) const override;
   void Upload(void* to, const void* from, size_t bytes) override;
   void Download(void* to, const void* from, size_t bytes) override;
 
@@ -63,6 +63,7 @@ class CpuBackend final : public Backend {
                  std::byte* to) const override;
   void WriteTiles(std::span<std::byte* const> tiles, size_t tile_bytes,
                   const std::byte* from) const override;
+  DeviceChunks* device_chunks() const override { return nullptr; }
 
  private:
   explicit CpuBackend(const Options& options);

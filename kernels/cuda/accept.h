@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// The engine applies this rule on the host: it wants every row's choice and margin anyhow (survival
+// is learnt from them, stops and limits are its own), they come back in one copy of 8 bytes a row,
+// and the host has them before it can make the next batch. On the device it serves a step that
+// queues the next one by itself.
 #pragma once
 
 #include <cuda_runtime.h>

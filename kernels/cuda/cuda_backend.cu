@@ -100,19 +100,24 @@ Buffer CudaBackend::Allocate(size_t bytes) {
   if (memory == nullptr) return nullptr;
   AbortOnError(cudaMemsetAsync(memory.get(), 0, bytes, compute_.get()), "cudaMemsetAsync");
   compute_.Synchronize();
+  own_bytes_ += static_cast<int64_t>(bytes);
   return Buffer(memory.release(), {.backend = this, .bytes = bytes});
 }
 
-void CudaBackend::Free(std::byte* memory, size_t) {
+void CudaBackend::Free(std::byte* memory, size_t bytes) {
   UseDevice();
+  own_bytes_ -= static_cast<int64_t>(bytes);
   AbortOnError(cudaFree(memory), "cudaFree");
 }
 
-int64_t CudaBackend::free_bytes() const {
+int64_t CudaBackend::free_bytes(int num_sharers) const {
   UseDevice();
   size_t free = 0, total = 0;
   AbortOnError(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  return static_cast<int64_t>(free);
+  const auto available = static_cast<int64_t>(free);
+  if (num_sharers == 1) return available;
+  const int64_t share = static_cast<int64_t>(total) / num_sharers - own_bytes_;
+  return std::clamp<int64_t>(share, 0, available);
 }
 
 void CudaBackend::Upload(void* to, const void* from, size_t bytes) {
@@ -167,10 +172,12 @@ const char* CudaBackend::Reserve(const StepLimits& limits) {
           {.max_rows = kLogitRows, .max_n = limits.vocab_size, .max_k = limits.hidden_size}));
   const size_t logit_bytes = size_t{kLogitRows} * limits.vocab_size * sizeof(float);
   const size_t choice_bytes = size_t(limits.max_rows) * sizeof(Choice);
+  const size_t attention_bytes = AttentionScratchBytes(AttentionLimitsOf(limits));
+  const size_t sample_bytes = SampleScratchBytes(kLogitRows, limits.vocab_size);
   staging_ = StepStaging::Create(limits);
   gemm_scratch_ = AllocateDevice(gemm_bytes);
-  attention_scratch_ = AllocateDevice(AttentionScratchBytes(AttentionLimitsOf(limits)));
-  sample_scratch_ = AllocateDevice(SampleScratchBytes(kLogitRows, limits.vocab_size));
+  attention_scratch_ = AllocateDevice(attention_bytes);
+  sample_scratch_ = AllocateDevice(sample_bytes);
   logits_ = AllocateDevice(logit_bytes);
   pinned_logits_ = AllocatePinned(logit_bytes);
   choices_ = AllocateDevice(choice_bytes);
@@ -179,11 +186,13 @@ const char* CudaBackend::Reserve(const StepLimits& limits) {
   encoder_ = PlaneEncoder::Create(limits.head_dim);
   decoder_ = PlaneDecoder::Create(limits.head_dim);
   tiles_ = TileCopier::Create();
+  if (encoder_ != nullptr) chunks_ = CudaChunks::Create(device_, *encoder_, kv_written_);
+  own_bytes_ += static_cast<int64_t>(gemm_bytes + attention_bytes + sample_bytes + logit_bytes);
   const bool have_all = staging_ != nullptr && gemm_scratch_ != nullptr &&
                         attention_scratch_ != nullptr && sample_scratch_ != nullptr &&
                         logits_ != nullptr && pinned_logits_ != nullptr && choices_ != nullptr &&
                         pinned_choices_ != nullptr && encoder_ != nullptr && decoder_ != nullptr &&
-                        tiles_ != nullptr;
+                        tiles_ != nullptr && chunks_ != nullptr;
   return have_all ? nullptr : "there is not enough memory for steps of that many rows";
 }
 

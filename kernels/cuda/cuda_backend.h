@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/bf16_gemm.h"
+#include "kernels/cuda/cuda_chunks.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/plane_transfer.h"
 #include "kernels/cuda/step_staging.h"
@@ -50,7 +51,7 @@ class CudaBackend final : public Backend {
   bool is_host() const override { return false; }
   Buffer Allocate(size_t bytes) override;
   void Free(std::byte* memory, size_t bytes) override;
-  int64_t free_bytes() const override;
+  int64_t free_bytes(int num_sharers) const override;
   void Upload(void* to, const void* from, size_t bytes) override;
   void Download(void* to, const void* from, size_t bytes) override;
 
@@ -81,6 +82,7 @@ class CudaBackend final : public Backend {
                  std::byte* to) const override;
   void WriteTiles(std::span<std::byte* const> tiles, size_t tile_bytes,
                   const std::byte* from) const override;
+  DeviceChunks* device_chunks() const override { return chunks_.get(); }
 
  private:
   // Logits are computed and fetched so many rows at a time.
@@ -96,6 +98,7 @@ class CudaBackend final : public Backend {
   const DeviceTarget target_;
   cpu::ThreadPool pool_;
   const Stream compute_;
+  int64_t own_bytes_ = 0;  // that Allocate and Reserve have taken, small things apart
   Bf16Gemm bf16_gemm_;
 
   // By Reserve.
@@ -109,6 +112,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<PlaneEncoder> encoder_;
   std::unique_ptr<PlaneDecoder> decoder_;
   std::unique_ptr<TileCopier> tiles_;
+  std::unique_ptr<CudaChunks> chunks_;
 };
 
 }  // namespace lynx::cuda

@@ -5,6 +5,7 @@
 #include "kernels/cuda/plane_decode.h"
 #include "kernels/cuda/plane_encode.h"
 #include "kernels/cuda/plane_gather.h"
+#include "kernels/cuda/plane_store.h"
 #include "kernels/cuda/plane_transfer.h"
 
 namespace lynx::cuda {
@@ -38,6 +39,7 @@ PlaneEncoder::PlaneEncoder(int head_dim) {
   ArrayOffsets offsets;
   offset_.pages = offsets.Add<PlaneEncodePage>(kMaxPlaneBatch);
   offset_.plane_bytes = offsets.Add<uint32_t>(kMaxPlaneBatch * kNumPlanes);
+  offset_.moves = offsets.Add<PlaneMove>(kMaxPlaneBatch * kNumPlanes);
   offset_.planes = offsets.Add<std::byte>(kMaxPlaneBatch * page_room_);
   device_ = AllocateDevice(offsets.bytes());
   pinned_ = AllocatePinned(offsets.bytes());
@@ -47,25 +49,29 @@ std::unique_ptr<PlaneEncoder> PlaneEncoder::Create(int head_dim) {
   std::unique_ptr<PlaneEncoder> encoder(new PlaneEncoder(head_dim));
   if (encoder->device_ == nullptr || encoder->pinned_ == nullptr) return nullptr;
   // Whole vectors are gathered: a plane's last one holds bytes that nobody encodes.
-  AbortOnError(cudaMemset(encoder->device_.get() + encoder->offset_.planes, 0,
-                          kMaxPlaneBatch * encoder->page_room_),
-               "cudaMemset");
+  AbortOnError(cudaMemsetAsync(encoder->Room(0, 0), 0, kMaxPlaneBatch * encoder->page_room_,
+                               encoder->stream_.get()),
+               "cudaMemsetAsync");
+  encoder->Wait();
   return encoder;
 }
 
-void PlaneEncoder::Encode(std::span<const PlaneEncodeParams> pages, cudaEvent_t written) {
-  std::lock_guard lock(mutex_);
+void PlaneEncoder::Wait() const {
+  done_.Record(stream_);
+  done_.Synchronize();
+}
+
+// Queued; the bytes used come to pinned memory as well.
+void PlaneEncoder::EncodeIntoRooms(std::span<const PlaneEncodeParams> pages, cudaEvent_t written,
+                                   bool all_planes) {
   const int num_pages = static_cast<int>(pages.size());
   auto* host_pages = ArrayAt<PlaneEncodePage>(pinned_.get(), offset_.pages);
   auto* device_bytes = ArrayAt<uint32_t>(device_.get(), offset_.plane_bytes);
-  auto* host_bytes = ArrayAt<uint32_t>(pinned_.get(), offset_.plane_bytes);
-  std::byte* rooms = device_.get() + offset_.planes;
   for (int i = 0; i < num_pages; ++i) {
     PlaneEncodePage page{.shape = pages[i].shape};
     std::copy(pages[i].tiles.begin(), pages[i].tiles.end(), page.tiles);
     for (int p = 0; p < kNumPlanes; ++p) {
-      if (pages[i].planes[p] == nullptr) continue;
-      page.planes[p] = rooms + i * page_room_ + plane_offset_[p];
+      if (all_planes || pages[i].planes[p] != nullptr) page.planes[p] = Room(i, p);
     }
     host_pages[i] = page;
   }
@@ -74,16 +80,22 @@ void PlaneEncoder::Encode(std::span<const PlaneEncodeParams> pages, cudaEvent_t 
                cudaMemcpyHostToDevice);
   PlaneEncode(stream_.get(), ArrayAt<PlaneEncodePage>(device_.get(), offset_.pages), num_pages,
               device_bytes);
-  stream_.Copy(host_bytes, device_bytes, num_pages * kNumPlanes * sizeof(uint32_t),
-               cudaMemcpyDeviceToHost);
-  GatherPlanes(stream_.get(), {.from = rooms,
+  stream_.Copy(pinned_.get() + offset_.plane_bytes, device_bytes,
+               num_pages * kNumPlanes * sizeof(uint32_t), cudaMemcpyDeviceToHost);
+}
+
+void PlaneEncoder::Encode(std::span<const PlaneEncodeParams> pages, cudaEvent_t written) {
+  std::lock_guard lock(mutex_);
+  const int num_pages = static_cast<int>(pages.size());
+  EncodeIntoRooms(pages, written, /*all_planes=*/false);
+  GatherPlanes(stream_.get(), {.from = Room(0, 0),
                                .page_stride = page_room_,
                                .offset = plane_offset_,
-                               .plane_bytes = device_bytes,
+                               .plane_bytes = ArrayAt<uint32_t>(device_.get(), offset_.plane_bytes),
                                .num_pages = num_pages,
                                .to = pinned_.get() + offset_.planes});
-  done_.Record(stream_);
-  done_.Synchronize();
+  Wait();
+  const auto* host_bytes = ArrayAt<uint32_t>(pinned_.get(), offset_.plane_bytes);
   const std::byte* from = pinned_.get() + offset_.planes;
   for (int i = 0; i < num_pages; ++i) {
     for (int p = 0; p < kNumPlanes; ++p) {
@@ -93,6 +105,36 @@ void PlaneEncoder::Encode(std::span<const PlaneEncodeParams> pages, cudaEvent_t 
       from += GatheredBytes(bytes);
     }
   }
+}
+
+bool PlaneEncoder::Store(std::span<PlaneEncodeParams> pages, cudaEvent_t written,
+                         std::span<const DeviceChunks::Table> tables,
+                         const std::function<bool()>& place) {
+  std::lock_guard lock(mutex_);
+  EncodeIntoRooms(pages, written, /*all_planes=*/true);
+  Wait();
+  const auto* host_bytes = ArrayAt<uint32_t>(pinned_.get(), offset_.plane_bytes);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    std::copy_n(host_bytes + i * kNumPlanes, kNumPlanes, pages[i].plane_bytes->begin());
+  }
+  if (!place()) return false;
+  auto* moves = ArrayAt<PlaneMove>(pinned_.get(), offset_.moves);
+  int num_moves = 0;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    for (int p = 0; p < kNumPlanes; ++p) {
+      if (pages[i].planes[p] == nullptr) continue;
+      moves[num_moves++] = {
+          .from = Room(i, p), .to = pages[i].planes[p], .bytes = host_bytes[i * kNumPlanes + p]};
+    }
+  }
+  auto* device_moves = ArrayAt<PlaneMove>(device_.get(), offset_.moves);
+  stream_.Copy(device_moves, moves, num_moves * sizeof(PlaneMove), cudaMemcpyHostToDevice);
+  StorePlanes(stream_.get(), device_moves, num_moves);
+  for (const DeviceChunks::Table& table : tables) {
+    stream_.Copy(table.to, table.bytes.data(), table.bytes.size(), cudaMemcpyHostToDevice);
+  }
+  Wait();
+  return true;
 }
 
 // ---- decoding -----------------------------------------------------------------------------------
@@ -124,21 +166,20 @@ bool FitsRooms(const PlaneDecodeParams& page) {
   return true;
 }
 
+// What of plane p is uploaded.
+size_t UploadBytes(const PlaneDecodeParams& params, const PlaneDecodePage& page, int p) {
+  return params.on_device[p] ? 0 : GatheredBytes(page.plane_bytes[p]);
+}
+
 PlaneDecodePage DescribePage(const PlaneDecodeParams& params, const std::byte* device, bool fits) {
   PlaneDecodePage page{.shape = params.shape, .num_planes = fits ? params.num_planes : 1};
   for (int p = 0; p < page.num_planes; ++p) {
-    page.planes[p] = device;
     page.plane_bytes[p] = fits ? static_cast<uint32_t>(params.plane_bytes[p]) : 0;
-    device += GatheredBytes(page.plane_bytes[p]);
+    page.planes[p] = params.on_device[p] ? params.planes[p] : device;
+    device += UploadBytes(params, page, p);
   }
   std::copy(params.tiles.begin(), params.tiles.end(), page.tiles);
   return page;
-}
-
-size_t UploadBytes(const PlaneDecodePage& page) {
-  size_t bytes = 0;
-  for (int p = 0; p < page.num_planes; ++p) bytes += GatheredBytes(page.plane_bytes[p]);
-  return bytes;
 }
 
 }  // namespace
@@ -152,7 +193,9 @@ void PlaneDecoder::Decode(std::span<const PlaneDecodeParams> pages) {
   size_t end = offset_.planes;
   for (int i = 0; i < num_pages; ++i) {
     host_pages[i] = DescribePage(pages[i], device_.get() + end, FitsRooms(pages[i]));
-    end += UploadBytes(host_pages[i]);
+    for (int p = 0; p < host_pages[i].num_planes; ++p) {
+      end += UploadBytes(pages[i], host_pages[i], p);
+    }
   }
   copy_stream_.Copy(device_pages, host_pages, num_pages * sizeof(PlaneDecodePage),
                     cudaMemcpyHostToDevice);
@@ -162,9 +205,11 @@ void PlaneDecoder::Decode(std::span<const PlaneDecodeParams> pages) {
     size_t at = begin;
     for (int i = first; i < first + count; ++i) {
       for (int p = 0; p < host_pages[i].num_planes; ++p) {
-        const size_t bytes = host_pages[i].plane_bytes[p];
-        if (bytes > 0) std::memcpy(pinned_.get() + at, pages[i].planes[p], bytes);
-        at += GatheredBytes(bytes);
+        const size_t bytes = UploadBytes(pages[i], host_pages[i], p);
+        if (bytes > 0) {
+          std::memcpy(pinned_.get() + at, pages[i].planes[p], host_pages[i].plane_bytes[p]);
+        }
+        at += bytes;
       }
     }
     copy_stream_.Copy(device_.get() + begin, pinned_.get() + begin, at - begin,

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of a pool in device memory to plane bytes in host memory and back, through pinned memory.
+// Pages of a pool in device memory to plane bytes and back: in host memory, through pinned memory,
+// or in chunks in device memory (lynx/device_chunks.h).
 //
 // Each class serves one caller at a time on streams of its own, beside the forward pass, and takes
 // its memory when it is created.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/stream.h"
+#include "lynx/device_chunks.h"
 #include "lynx/plane_format.h"
 
 namespace lynx::cuda {
@@ -28,9 +31,18 @@ class PlaneEncoder {
 
   // At most kMaxPlaneBatch pages, whose tiles are complete at `written`.
   void Encode(std::span<const PlaneEncodeParams> pages, cudaEvent_t written);
+  // The same, but the planes stay in device memory: DeviceChunks::EncodePlanes.
+  bool Store(std::span<PlaneEncodeParams> pages, cudaEvent_t written,
+             std::span<const DeviceChunks::Table> tables, const std::function<bool()>& place);
 
  private:
   explicit PlaneEncoder(int head_dim);
+  std::byte* Room(size_t page, int plane) const {
+    return device_.get() + offset_.planes + page * page_room_ + plane_offset_[plane];
+  }
+  void EncodeIntoRooms(std::span<const PlaneEncodeParams> pages, cudaEvent_t written,
+                       bool all_planes);
+  void Wait() const;
 
   std::mutex mutex_;
   const Stream stream_{Stream::Priority::kHigh};
@@ -38,14 +50,14 @@ class PlaneEncoder {
   std::array<size_t, kNumPlanes> plane_offset_ = {};  // in a page's room
   size_t page_room_ = 0;
   struct {
-    size_t pages = 0, plane_bytes = 0, planes = 0;
+    size_t pages = 0, plane_bytes = 0, moves = 0, planes = 0;
   } offset_;  // the same on both sides
   DeviceMemory device_;
   PinnedMemory pinned_;
 };
 
 // Uploads pages a few at a time on a copy stream, so that copying into pinned memory, the bus and
-// the kernels overlap.
+// the kernels overlap. Planes that lie in device memory are decoded where they are.
 class PlaneDecoder {
  public:
   static std::unique_ptr<PlaneDecoder> Create(int head_dim);

@@ -101,7 +101,7 @@ void IncastTransport::OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status
   handler_->OnPeerLost(peer, epoch, why);
 }
 
-void IncastTransport::Pull(OfferId offer, std::span<std::byte> destination,
+void IncastTransport::Pull(OfferId offer, MutableMemoryView destination,
                            std::function<void(absl::Status)> done) {
   std::unique_lock lock(mu_);
   auto offered = offered_.extract(offer);

@@ -54,11 +54,11 @@ class IncastTransport final : public Transport, public TransportHandler {
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override {
     return inner_->SendControl(peer, std::move(message));
   }
-  void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override {
     inner_->Post(peer, std::move(header), payload, std::move(done));
   }
-  void Pull(OfferId offer, std::span<std::byte> destination,
+  void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override;
   void Drop(OfferId offer) override;
 
@@ -77,7 +77,7 @@ class IncastTransport final : public Transport, public TransportHandler {
   };
   struct WantedPull {
     OfferId offer;
-    std::span<std::byte> destination;
+    MutableMemoryView destination;
     std::function<void(absl::Status)> done;
   };
   struct Stream {

@@ -63,29 +63,52 @@ absl::StatusOr<Backends> MakeBackends(const ClusterConfig& config, const RoleCon
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
-    const std::string& path, const Backends& backends, int max_rows,
+    const ClusterConfig& config, const Backends& backends, const RoleConfig& role,
     const std::function<void(const LoadProgress&)>& progress) {
-  if (backends.size() == 1) return Model::Load(path, *backends[0], max_rows, progress);
+  const int max_rows = role.max_num_batched_tokens;
+  if (backends.size() == 1) {
+    return Model::Load(config.model, *backends[0], max_rows, progress, config.max_model_len);
+  }
   std::vector<Backend*> ranks;
   for (const auto& backend : backends) ranks.push_back(backend.get());
   const auto make_collectives = [&](int64_t max_count) -> absl::StatusOr<Collectives> {
     if (!ranks[0]->is_host()) return MakeCudaCollectives(ranks, max_count);
     return cpu::MakeThreadCollectives(static_cast<int>(ranks.size()));
   };
-  return LoadTensorParallel(path, ranks, make_collectives, max_rows, progress);
+  return LoadTensorParallel(config.model, ranks, make_collectives, max_rows, progress,
+                            config.max_model_len);
 }
 
-int64_t DefaultKvMemory(const Backends& backends, double memory_fraction, const KvLayout& layout,
+absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const ClusterConfig& config,
+                                                         DeviceChunks* device) {
+  const auto& t = config.transceiver;
+  UcxOptions options{.tls = t.ucx_tls,
+                     .heartbeat_interval_ms = t.heartbeat_interval_ms,
+                     .suspect_after_ms = t.suspect_after_ms};
+  if (device != nullptr) options.use_device = [device] { device->UseDevice(); };
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeUcxTransport(options));
+  constexpr size_t kChunkMemory = size_t{512} << 20;
+  if (transport->takes_device_memory() && !device->Reserve(kChunkMemory)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("device memory: ", kChunkMemory, " bytes for chunks are not free"));
+  }
+  return transport;
+}
+
+int64_t DefaultKvMemory(const Backends& backends, const RoleConfig& role, const KvLayout& layout,
                         int max_model_len) {
   const Backend& backend = *backends[0];
   if (!backend.is_host()) {
-    int64_t free = backend.free_bytes();
-    for (const auto& other : backends) free = std::min(free, other->free_bytes());
-    return static_cast<int64_t>(free * memory_fraction) * static_cast<int64_t>(backends.size());
+    int64_t free = backend.free_bytes(role.daemons_per_gpu);
+    for (const auto& other : backends) {
+      free = std::min(free, other->free_bytes(role.daemons_per_gpu));
+    }
+    return static_cast<int64_t>(free * role.gpu_memory_fraction) *
+           static_cast<int64_t>(backends.size());
   }
   const int64_t per_sequence = (max_model_len + kBlockSize - 1) / kBlockSize + 1;
   return std::min(4 * per_sequence * static_cast<int64_t>(layout.block_bytes()),
-                  backend.free_bytes() / 2);
+                  backend.free_bytes(/*num_sharers=*/1) / 2);
 }
 
 absl::StatusOr<int> NumKvBlocks(int64_t kv_memory, const KvLayout& layout) {

@@ -137,10 +137,6 @@ absl::Status AddHandoff(const DaemonOptions& options, const SendPlan& plan, v1::
   const auto& t = options.config.transceiver;
   LYNX_RETURN_IF_ERROR(
       KvPageCodec::Create(*daemon->codec, plan, daemon->model->kv_layout()).status());
-  LYNX_ASSIGN_OR_RETURN(daemon->transport,
-                        MakeUcxTransport({.tls = t.ucx_tls,
-                                          .heartbeat_interval_ms = t.heartbeat_interval_ms,
-                                          .suspect_after_ms = t.suspect_after_ms}));
   Transport& transport = *daemon->transport;
   const Codec& codec = *daemon->codec;
   info->set_transport_address(transport.address());
@@ -172,21 +168,24 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   const Backend& backend = *daemon->backends[0];
   spdlog::info("back-end {} ({}), {} x {} threads, compute {}", backend.name(), backend.target(),
                daemon->backends.size(), backend.num_threads(), config.compute);
-  LYNX_ASSIGN_OR_RETURN(daemon->model, LoadModel(config.model, daemon->backends,
-                                                 role.max_num_batched_tokens, ReportTo(board)));
+  LYNX_ASSIGN_OR_RETURN(daemon->model,
+                        LoadModel(config, daemon->backends, role, ReportTo(board)));
   const ModelConfig& model = daemon->model->config();
   const KvLayout layout = daemon->model->kv_layout();
   const int max_model_len = config.max_model_len == 0
                                 ? model.max_model_len
                                 : std::min(config.max_model_len, model.max_model_len);
+  LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, backend));
+  // Before the KV pool: chunks in device memory take their part of it.
+  if (options.role != Role::kColocated) {
+    LYNX_ASSIGN_OR_RETURN(daemon->transport, MakeTransport(config, daemon->codec->device_chunks()));
+  }
   const int64_t kv_memory =
-      role.kv_memory != 0
-          ? role.kv_memory
-          : DefaultKvMemory(daemon->backends, role.gpu_memory_fraction, layout, max_model_len);
+      role.kv_memory != 0 ? role.kv_memory
+                          : DefaultKvMemory(daemon->backends, role, layout, max_model_len);
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
   spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
                num_blocks * layout.block_bytes() / 1e6);
-  LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, backend));
   const SendPlan plan =
       DefaultSendPlan(*daemon->codec, model.num_layers, config.kv.target == "exact");
 
@@ -205,6 +204,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   info->set_model_name(model.name);
   info->set_vocab_size(model.vocab_size);
   info->set_max_model_len(max_model_len);
+  info->set_tensor_parallel_size(role.tensor_parallel_size);
 
   Engine::Peers peers;
   if (options.role != Role::kColocated) {

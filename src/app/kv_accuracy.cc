@@ -166,7 +166,7 @@ absl::StatusOr<size_t> KvAccuracy::TransferLayer(const KvPageCodec& codec, const
                       .num_heads = model_.config().num_kv_heads};
     codec.EncodePage(exact_->view(), page, stages);
     for (const auto& stage : stages) bytes += stage.size();
-    const std::vector<std::span<const std::byte>> sent(stages.begin(), stages.end());
+    const std::vector<MemoryView> sent(stages.begin(), stages.end());
     LYNX_RETURN_IF_ERROR(codec.DecodePage(page, sent, decoded_->view()));
   }
   return bytes;

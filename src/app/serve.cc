@@ -89,8 +89,9 @@ absl::Status CheckPortsAreFree(const ClusterConfig& config) {
 void ShareMachine(ClusterConfig* config) {
   const int engines =
       config->generation.num_instances + (config->colocated ? 0 : config->context.num_instances);
-  config->context.gpu_memory_fraction /= engines;
-  config->generation.gpu_memory_fraction /= engines;
+  for (RoleConfig* role : {&config->context, &config->generation}) {
+    role->daemons_per_gpu = std::max(role->daemons_per_gpu, engines);
+  }
   const int share = std::max(1, NumThreads(0) / std::max(1, engines));
   if (config->context.threads == 0) config->context.threads = share;
   if (config->generation.threads == 0) config->generation.threads = share;

@@ -12,7 +12,6 @@ namespace lynx {
 namespace {
 
 constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
-constexpr size_t kLengthBytes = sizeof(uint32_t);
 constexpr size_t kLowHalfBytes = sizeof(uint16_t);
 
 const char* KindName(KvKind kind) { return kind == KvKind::kKey ? "key" : "value"; }
@@ -67,21 +66,7 @@ void PutFloats(const PageShape& shape, UpperHalves& upper, const std::byte* low,
   }
 }
 
-// Takes `bytes` off the front of a stage, or returns false.
-bool Take(std::span<const std::byte>& stage, size_t bytes, std::span<const std::byte>* out) {
-  if (stage.size() < bytes) return false;
-  *out = stage.first(bytes);
-  stage = stage.subspan(bytes);
-  return true;
-}
-
-bool TakePlane(std::span<const std::byte>& stage, std::span<const std::byte>* plane) {
-  std::span<const std::byte> prefix;
-  if (!Take(stage, kLengthBytes, &prefix)) return false;
-  uint32_t length;
-  std::memcpy(&length, prefix.data(), kLengthBytes);
-  return Take(stage, length, plane);
-}
+size_t TableBytes(size_t num_planes) { return PaddedChunkBytes(num_planes * sizeof(uint32_t)); }
 
 }  // namespace
 
@@ -188,10 +173,28 @@ std::vector<KvPageCodec::Tensor> KvPageCodec::Tensors(const KvPoolView& pool,
   return tensors;
 }
 
+template <typename Visit>
+void KvPageCodec::ForEachPlane(int stage, std::span<const Tensor> tensors, Visit visit) const {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const PageShape& shape = tensors[i].shape;
+    const int end = plan_.stage_end(stage, shape.layer, shape.kind);
+    for (int p = plan_.stage_begin(stage, shape.layer, shape.kind); p < end; ++p) visit(i, p);
+  }
+}
+
+int KvPageCodec::NumPlanes(const KvPage& page, int stage) const {
+  int count = 0;
+  for (const PlaneRange& range : Contents(page.layer, stage).planes) {
+    count += (range.end - range.begin) * page.num_heads;
+  }
+  return count;
+}
+
+// ---- encoding -----------------------------------------------------------------------------------
+
 void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
                              std::span<std::vector<std::byte>> stages) const {
   LYNX_CHECK(static_cast<int>(stages.size()) == num_stages());
-  for (auto& stage : stages) stage.clear();
   std::vector<Tensor> tensors = Tensors(pool, page);
   const std::vector<std::vector<std::byte>> no_planes(codec_.planes().size());
   std::vector<std::vector<std::vector<std::byte>>> planes(tensors.size(), no_planes);
@@ -205,45 +208,124 @@ void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
     }
   }
   codec_.EncodePages(pages);
-  for (size_t i = 0; i < tensors.size(); ++i) AppendPlanes(tensors[i], planes[i], stages);
+  for (int s = 0; s < num_stages(); ++s) {
+    std::vector<std::byte>& out = stages[s];
+    out.assign(TableBytes(NumPlanes(page, s)), std::byte{0});
+    size_t length_at = 0;
+    ForEachPlane(s, tensors, [&](size_t i, int p) {
+      const std::vector<std::byte>& plane = planes[i][p];
+      const auto length = static_cast<uint32_t>(plane.size());
+      std::memcpy(&out[length_at], &length, sizeof(length));
+      length_at += sizeof(length);
+      out.insert(out.end(), plane.begin(), plane.end());
+      out.resize(PaddedChunkBytes(out.size()));
+    });
+  }
   if (!HasLowHalves(num_stages() - 1)) return;
   for (const Tensor& tensor : tensors) {
     PutLowHalves(tensor.shape, tensor.pool_tiles.data(), stages.back());
   }
 }
 
-void KvPageCodec::AppendPlanes(const Tensor& tensor, std::span<const std::vector<std::byte>> planes,
-                               std::span<std::vector<std::byte>> stages) const {
-  const PageShape& shape = tensor.shape;
-  for (int s = 0; s < num_stages(); ++s) {
-    const int end = plan_.stage_end(s, shape.layer, shape.kind);
-    for (int p = plan_.stage_begin(s, shape.layer, shape.kind); p < end; ++p) {
-      const auto length = static_cast<uint32_t>(planes[p].size());
-      const auto* bytes = reinterpret_cast<const std::byte*>(&length);
-      stages[s].insert(stages[s].end(), bytes, bytes + kLengthBytes);
-      stages[s].insert(stages[s].end(), planes[p].begin(), planes[p].end());
-    }
+bool KvPageCodec::EncodePageOnDevice(const KvPoolView& pool, const KvPage& page,
+                                     std::span<ChunkBytes> stages) const {
+  LYNX_CHECK(static_cast<int>(stages.size()) == num_stages() && layout_.dtype == KvDtype::kBf16);
+  DeviceChunks& device = *codec_.device_chunks();
+  std::vector<Tensor> tensors = Tensors(pool, page);
+  std::vector<PlaneEncodeParams> pages(tensors.size());
+  std::vector<std::array<size_t, kNumPlanes>> plane_bytes(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    pages[i] = {.shape = tensors[i].shape, .plane_bytes = &plane_bytes[i]};
+    for (int b = 0; b < page.num_blocks(); ++b) pages[i].tiles[b] = tensors[i].tile(b);
   }
+  std::vector<std::vector<uint32_t>> lengths(stages.size());
+  std::vector<DeviceChunks::Table> tables(stages.size());
+  const auto place = [&] {
+    for (int s = 0; s < num_stages(); ++s) {
+      // The table, filled up.
+      lengths[s].assign(TableBytes(NumPlanes(page, s)) / sizeof(uint32_t), 0);
+      size_t size = lengths[s].size() * sizeof(uint32_t);
+      ForEachPlane(s, tensors, [&, next = size_t{0}](size_t i, int p) mutable {
+        lengths[s][next++] = static_cast<uint32_t>(plane_bytes[i][p]);
+        size += PaddedChunkBytes(plane_bytes[i][p]);
+      });
+      std::optional<ChunkBytes> chunk = ChunkBytes::OnDevice(device, size);
+      if (!chunk) return false;
+      stages[s] = *std::move(chunk);
+      std::byte* at = stages[s].view().bytes.data();
+      tables[s] = {at, std::as_bytes(std::span(lengths[s]))};
+      at += tables[s].bytes.size();
+      ForEachPlane(s, tensors, [&](size_t i, int p) {
+        pages[i].planes[p] = at;
+        at += PaddedChunkBytes(plane_bytes[i][p]);
+      });
+    }
+    return true;
+  };
+  return device.EncodePlanes(pages, tables, place);
 }
 
-absl::Status KvPageCodec::DecodePage(const KvPage& page,
-                                     std::span<const std::span<const std::byte>> stage_prefix,
+// ---- decoding -----------------------------------------------------------------------------------
+
+class KvPageCodec::StagePlanes {
+ public:
+  // False when the stage is shorter than its table. device: of a stage that lies there.
+  bool Open(const MemoryView& stage, size_t num_planes, const DeviceChunks* device) {
+    const size_t table_bytes = TableBytes(num_planes);
+    if (stage.size() < table_bytes) return false;
+    const size_t bytes = num_planes * sizeof(uint32_t);
+    lengths_.resize(num_planes);
+    if (stage.on_device()) {
+      device->Copy(lengths_.data(), stage.bytes.data(), bytes);
+    } else if (bytes > 0) {
+      std::memcpy(lengths_.data(), stage.bytes.data(), bytes);
+    }
+    rest_ = stage.bytes.subspan(table_bytes);
+    on_device_ = stage.on_device();
+    return true;
+  }
+  // False when the stage ends before the next plane does.
+  bool Take(std::span<const std::byte>* plane) {
+    const size_t length = lengths_[next_++];
+    if (rest_.size() < PaddedChunkBytes(length)) return false;
+    *plane = rest_.first(length);
+    rest_ = rest_.subspan(PaddedChunkBytes(length));
+    return true;
+  }
+  bool on_device() const { return on_device_; }
+  size_t bytes_left() const { return rest_.size(); }
+
+ private:
+  std::vector<uint32_t> lengths_;
+  size_t next_ = 0;
+  std::span<const std::byte> rest_;
+  bool on_device_ = false;
+};
+
+struct KvPageCodec::TensorPlanes {
+  std::vector<std::span<const std::byte>> planes;
+  std::array<bool, kNumPlanes> on_device = {};  // where the codec has device chunks
+};
+
+absl::Status KvPageCodec::DecodePage(const KvPage& page, std::span<const MemoryView> stage_prefix,
                                      const KvPoolView& pool) const {
   LYNX_CHECK(!stage_prefix.empty() && static_cast<int>(stage_prefix.size()) <= num_stages());
-  std::vector<std::span<const std::byte>> rest(stage_prefix.begin(), stage_prefix.end());
-  LYNX_ASSIGN_OR_RETURN(const std::span<const std::byte> low_halves, TakeLowHalves(page, rest));
+  std::vector<MemoryView> stages(stage_prefix.begin(), stage_prefix.end());
+  LYNX_ASSIGN_OR_RETURN(const std::span<const std::byte> low_halves, TakeLowHalves(page, stages));
+  LYNX_ASSIGN_OR_RETURN(std::vector<StagePlanes> rest, OpenStages(page, stages));
   std::vector<Tensor> tensors = Tensors(pool, page);
-  std::vector<std::vector<std::span<const std::byte>>> planes(tensors.size());
+  std::vector<TensorPlanes> planes(tensors.size());
   std::vector<PageToDecode> pages(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     LYNX_ASSIGN_OR_RETURN(planes[i], TakePlanes(tensors[i], rest));
-    pages[i] = {.shape = tensors[i].shape, .planes = planes[i]};
+    pages[i] = {.shape = tensors[i].shape, .planes = planes[i].planes};
+    if (codec_.device_chunks() != nullptr) pages[i].on_device = planes[i].on_device;
     for (int b = 0; b < page.num_blocks(); ++b) pages[i].tiles[b] = tensors[i].tile(b);
   }
   for (size_t s = 0; s < rest.size(); ++s) {
-    if (!rest[s].empty()) {
+    if (rest[s].bytes_left() > 0) {
       return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, ": ",
-                                              rest[s].size(), " bytes too many"));
+                                              rest[s].bytes_left(), " bytes too many"));
     }
   }
   size_t bad = 0;
@@ -265,35 +347,49 @@ absl::Status KvPageCodec::DecodePage(const KvPage& page,
 }
 
 absl::StatusOr<std::span<const std::byte>> KvPageCodec::TakeLowHalves(
-    const KvPage& page, std::vector<std::span<const std::byte>>& stages) const {
+    const KvPage& page, std::vector<MemoryView>& stages) const {
   const int last = static_cast<int>(stages.size()) - 1;
   if (!HasLowHalves(last)) return std::span<const std::byte>();
   const size_t bytes = LowHalvesBytes(page);
-  if (stages[last].size() < bytes) {
+  std::span<const std::byte>& stage = stages[last].bytes;
+  if (stage.size() < bytes) {
     return absl::DataLossError(absl::StrCat("stage ", last, " of layer ", page.layer, ": ",
-                                            stages[last].size(), " bytes, want at least ", bytes));
+                                            stage.size(), " bytes, want at least ", bytes));
   }
-  const auto low = stages[last].last(bytes);
-  stages[last] = stages[last].first(stages[last].size() - bytes);
+  const auto low = stage.last(bytes);
+  stage = stage.first(stage.size() - bytes);
   return low;
 }
 
-absl::StatusOr<std::vector<std::span<const std::byte>>> KvPageCodec::TakePlanes(
-    const Tensor& tensor, std::vector<std::span<const std::byte>>& stages) const {
-  const PageShape& shape = tensor.shape;
-  std::vector<std::span<const std::byte>> planes;
+absl::StatusOr<std::vector<KvPageCodec::StagePlanes>> KvPageCodec::OpenStages(
+    const KvPage& page, std::span<const MemoryView> stages) const {
+  std::vector<StagePlanes> opened(stages.size());
   for (size_t s = 0; s < stages.size(); ++s) {
-    const int stage = static_cast<int>(s);
-    const int count = plan_.stage_end(stage, shape.layer, shape.kind) -
-                      plan_.stage_begin(stage, shape.layer, shape.kind);
-    for (int i = 0; i < count; ++i) {
-      if (TakePlane(stages[s], &planes.emplace_back())) continue;
-      return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", shape.layer, " ",
-                                              KindName(shape.kind), " head ", tensor.head,
-                                              ": ends inside plane ", planes.size() - 1));
-    }
+    const int num_planes = NumPlanes(page, static_cast<int>(s));
+    if (opened[s].Open(stages[s], num_planes, codec_.device_chunks())) continue;
+    return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, ": ",
+                                            stages[s].size(), " bytes, want at least ",
+                                            TableBytes(num_planes)));
   }
-  return planes;
+  return opened;
+}
+
+// The tensor's planes, off the front of each stage.
+absl::StatusOr<KvPageCodec::TensorPlanes> KvPageCodec::TakePlanes(
+    const Tensor& tensor, std::vector<StagePlanes>& stages) const {
+  TensorPlanes taken;
+  absl::Status status;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    ForEachPlane(static_cast<int>(s), {&tensor, 1}, [&](size_t, int p) {
+      taken.on_device[p] = stages[s].on_device();
+      if (!status.ok() || stages[s].Take(&taken.planes.emplace_back())) return;
+      status = absl::DataLossError(absl::StrCat("stage ", s, " of layer ", tensor.shape.layer, " ",
+                                                KindName(tensor.shape.kind), " head ", tensor.head,
+                                                ": ends inside plane ", p));
+    });
+  }
+  LYNX_RETURN_IF_ERROR(status);
+  return taken;
 }
 
 size_t KvPageCodec::LowHalvesBytes(const KvPage& page) const {
@@ -302,11 +398,12 @@ size_t KvPageCodec::LowHalvesBytes(const KvPage& page) const {
 
 size_t KvPageCodec::MaxStageBytes(const KvPage& page, int stage) const {
   size_t bytes = HasLowHalves(stage) ? LowHalvesBytes(page) : 0;
+  bytes += TableBytes(NumPlanes(page, stage));
   for (const KvKind kind : kKinds) {
     const PageShape shape = Shape(page, kind);
     const int end = plan_.stage_end(stage, page.layer, kind);
     for (int p = plan_.stage_begin(stage, page.layer, kind); p < end; ++p) {
-      bytes += page.num_heads * (kLengthBytes + codec_.MaxPlaneBytes(shape, p));
+      bytes += page.num_heads * PaddedChunkBytes(codec_.MaxPlaneBytes(shape, p));
     }
   }
   return bytes;

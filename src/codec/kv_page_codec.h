@@ -4,11 +4,15 @@
 // A page here is up to 256 tokens of one layer with both kinds and a run of KV heads (all of them,
 // or those of one rank). Its stage s holds, in this order:
 //
+//   u32 lengths (little-endian) of its planes, filled up to a multiple of 16 bytes
 //   for kind in (key, value), for each of its heads,
 //     for each plane p of the stage (stage_begin(s) <= p < stage_end(s)):
-//       u32 length (little-endian), then the plane's bytes
+//       the plane's bytes, filled up to a multiple of 16 bytes
 //   only in the last stage, only if the pool is float32 and the plan ends lossless:
 //     for kind, for head: u16 [num_tokens][head_dim], the low halves, little-endian, token by token
+//
+// What fills up is zero. So planes lie where a device can decode them, and their lengths in one
+// place that the host can fetch.
 //
 // A float32 pool is coded as its upper halves, which are BF16 patterns; the lower halves travel raw
 // at the very end and read as 0 until then. So a lossless plan gives back every bit of either pool.
@@ -24,8 +28,10 @@
 #include <span>
 #include <vector>
 
+#include "codec/chunk_bytes.h"
 #include "lynx/codec.h"
 #include "lynx/kv_layout.h"
+#include "lynx/memory_view.h"
 #include "lynx/status.h"
 
 namespace lynx {
@@ -70,12 +76,15 @@ class KvPageCodec {
   // Replaces stages[s] by the bytes of stage s. stages.size() == num_stages().
   void EncodePage(const KvPoolView& pool, const KvPage& page,
                   std::span<std::vector<std::byte>> stages) const;
+  // The same into the memory of the codec's device_chunks(), which is not null. False, with the
+  // stages unspecified, when there is no room for them or the page has too many heads.
+  bool EncodePageOnDevice(const KvPoolView& pool, const KvPage& page,
+                          std::span<ChunkBytes> stages) const;
 
   // Decodes a non-empty prefix of the stages into the page's tokens; other slots of the blocks are
   // left alone. kDataLoss names stage, kind and head when the bytes are not those of such a page;
   // the page's slots then hold unspecified finite numbers. Safe for arbitrary bytes.
-  absl::Status DecodePage(const KvPage& page,
-                          std::span<const std::span<const std::byte>> stage_prefix,
+  absl::Status DecodePage(const KvPage& page, std::span<const MemoryView> stage_prefix,
                           const KvPoolView& pool) const;
 
   // A stage of this page is never longer; a peer that announces more is refused.
@@ -95,14 +104,19 @@ class KvPageCodec {
   struct Tensor;
   std::vector<Tensor> Tensors(const KvPoolView& pool, const KvPage& page) const;
 
-  void AppendPlanes(const Tensor& tensor, std::span<const std::vector<std::byte>> planes,
-                    std::span<std::vector<std::byte>> stages) const;
+  // Calls visit(i, p) for every plane p of tensor i in a stage, in the order of the stage.
+  template <typename Visit>
+  void ForEachPlane(int stage, std::span<const Tensor> tensors, Visit visit) const;
+  int NumPlanes(const KvPage& page, int stage) const;
   // Cuts the low halves off the last stage; empty when there are none.
-  absl::StatusOr<std::span<const std::byte>> TakeLowHalves(
-      const KvPage& page, std::vector<std::span<const std::byte>>& stages) const;
-  // Takes the tensor's planes off the front of each stage.
-  absl::StatusOr<std::vector<std::span<const std::byte>>> TakePlanes(
-      const Tensor& tensor, std::vector<std::span<const std::byte>>& stages) const;
+  absl::StatusOr<std::span<const std::byte>> TakeLowHalves(const KvPage& page,
+                                                           std::vector<MemoryView>& stages) const;
+  class StagePlanes;  // of a stage that is decoded, in turn
+  absl::StatusOr<std::vector<StagePlanes>> OpenStages(const KvPage& page,
+                                                      std::span<const MemoryView> stages) const;
+  struct TensorPlanes;
+  absl::StatusOr<TensorPlanes> TakePlanes(const Tensor& tensor,
+                                          std::vector<StagePlanes>& stages) const;
 
   const Codec& codec_;
   SendPlan plan_;

@@ -16,6 +16,7 @@ class PlanesCodec final : public Codec {
   std::string_view name() const override { return "planes"; }
   std::span<const PlaneSpec> planes() const override { return kPlanes; }
   bool lossless() const override { return true; }
+  DeviceChunks* device_chunks() const override { return backend_.device_chunks(); }
 
   size_t MaxPlaneBytes(const PageShape& shape, int plane) const override {
     LYNX_CHECK(IsPlaneShape(shape));
@@ -104,6 +105,7 @@ absl::Status PlanesCodec::DecodeBatch(std::span<const PageToDecode> pages, size_
     for (size_t p = 0; p < planes.size(); ++p) {
       params[i].planes[p] = planes[p].data();
       params[i].plane_bytes[p] = planes[p].size();
+      if (!pages[i].on_device.empty()) params[i].on_device[p] = pages[i].on_device[p];
     }
   }
   backend_.PlaneDecode(params);

@@ -130,6 +130,11 @@ Key Origins(std::string name, std::vector<std::string>* out) {
   return key;
 }
 
+// Another name of a key, which ReadRoot has read.
+Key Alias(std::string name) {
+  return {std::move(name), [](const YAML::Node&) { return std::string(); }, nullptr, {}};
+}
+
 Key Section(std::string name, std::vector<Key> keys) {
   return {std::move(name), nullptr, nullptr, std::move(keys)};
 }
@@ -149,6 +154,7 @@ std::vector<Key> RoleKeys(RoleConfig* role) {
       Section("kv_cache_config",
               {Size("host_cache_size", &role->kv_memory),
                Value<double>("free_gpu_memory_fraction", &role->gpu_memory_fraction, 0.0, 1.0),
+               Value<int>("daemons_per_gpu", &role->daemons_per_gpu, 1, 64),
                Switch("enable_block_reuse", &role->enable_block_reuse)}),
   };
 }
@@ -187,6 +193,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Section("kv", {Choice("codec", &c->kv.codec,
                             {"planes", "bf16", "bf16-lossless", "int8", "int8-channel", "fp8",
                              "int4", "int4-kivi", "cachegen", "paper"}),
+                     Alias("memory_fraction"),
                      Choice("target", &c->kv.target, {"exact", "8bit"})}),
       Section("speculation",
               {Switch("enabled", &c->speculation.enabled),
@@ -285,6 +292,29 @@ int EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// kv.memory_fraction is kv_cache_config.free_gpu_memory_fraction of both roles.
+absl::Status ReadMemoryFraction(const std::string& file, const YAML::Node& root,
+                                RoleConfig* inherited) {
+  const auto find = [](const YAML::Node& map, const char* key) {
+    return map.IsDefined() && map.IsMap() ? map[key] : YAML::Node(YAML::NodeType::Undefined);
+  };
+  const YAML::Node fraction = find(find(root, "kv"), "memory_fraction");
+  if (!fraction.IsDefined()) return absl::OkStatus();
+  for (const YAML::Node& section :
+       {root, find(root, "context_servers"), find(root, "generation_servers")}) {
+    const YAML::Node other = find(find(section, "kv_cache_config"), "free_gpu_memory_fraction");
+    if (!other.IsDefined()) continue;
+    return At(file, fraction.Mark(), "kv.memory_fraction",
+              absl::StrCat("is kv_cache_config.free_gpu_memory_fraction, which line ",
+                           other.Mark().line + 1, " gives too"));
+  }
+  const Key key = Value<double>("memory_fraction", &inherited->gpu_memory_fraction, 0.0, 1.0);
+  if (const std::string why = key.set(fraction); !why.empty()) {
+    return At(file, fraction.Mark(), "kv.memory_fraction", why);
+  }
+  return absl::OkStatus();
+}
+
 // Role keys at top level are the defaults of both sections, so they are read first.
 absl::Status ReadRoot(const std::string& file, const YAML::Node& root, ClusterConfig* config) {
   RoleConfig inherited;
@@ -299,6 +329,7 @@ absl::Status ReadRoot(const std::string& file, const YAML::Node& root, ClusterCo
     LYNX_RETURN_IF_ERROR(
         ReadEntry(file, entry.first.Scalar(), entry.first, entry.second, role_keys));
   }
+  LYNX_RETURN_IF_ERROR(ReadMemoryFraction(file, root, &inherited));
   config->context = inherited;
   config->generation = inherited;
   return ReadMap(file, "", root, keys);

@@ -24,6 +24,7 @@ struct RoleConfig {
   int max_queue_size = 256;
   int64_t kv_memory = 0;  // bytes; 0: enough for four sequences of max_model_len, or the next
   double gpu_memory_fraction = 0.9;  // device cuda: of what is free once the weights are loaded
+  int daemons_per_gpu = 1;           // that share its memory in equal parts
   bool enable_block_reuse = true;
 };
 

@@ -12,6 +12,7 @@ KvReceiverImpl::KvReceiverImpl(const Options& options, const Codec& codec, SendP
                                KvPoolView pool, Transport& transport, std::function<void()> wake)
     : options_(options),
       pool_(pool),
+      device_(transport.takes_device_memory() ? codec.device_chunks() : nullptr),
       formats_(codec, std::move(plan), pool.layout),
       transport_(transport),
       outbox_(std::move(wake)),

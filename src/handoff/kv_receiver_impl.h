@@ -58,6 +58,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   // receive_codec.cc, without the mutex.
   void Loop();
   bool RunOneTask();
+  uint64_t Checksum(const MemoryView& chunk) const;
   void RunChunk(const ChunkTask& task);
   void RunRefine(const Attempt& attempt);
   void RunTimers(int64_t now_ns);
@@ -78,7 +79,8 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   void Refuse(const ChunkOffer& offer, const Abort& abort);
   void Pump();
   void Pull(const QueuedPull& pull, const ChunkOffer& offer);
-  void OnPulled(const ChunkOffer& offer, std::unique_ptr<std::byte[]> bytes, int64_t issued_ns,
+  ChunkBytes MemoryFor(size_t bytes) const;
+  void OnPulled(const ChunkOffer& offer, const ChunkBytes& bytes, int64_t issued_ns,
                 bool idle_before, const absl::Status& status);
   void CountPulled(const ChunkOffer& offer, int64_t issued_ns, int64_t now_ns, bool idle_before);
   void OnAnnounce(uint64_t from, const Announce& announce);
@@ -99,6 +101,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
 
   const Options options_;
   const KvPoolView pool_;
+  DeviceChunks* const device_;  // null: chunks land in host memory
   const AttemptFormats formats_;
   Transport& transport_;
 

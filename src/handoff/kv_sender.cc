@@ -28,6 +28,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
                Transport& transport, std::function<void()> wake)
       : options_(options),
         pool_(pool),
+        device_(transport.takes_device_memory() ? codec.device_chunks() : nullptr),
         formats_(codec, std::move(plan), pool.layout),
         transport_(transport),
         outbox_(std::move(wake)) {
@@ -62,6 +63,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   void EncodePage(const EncodeTask& task);
   void EncodeAgain(const Attempt& attempt, const ChunkKey& key);
   std::vector<Payload> Encode(const SendAttempt& attempt, const ChunkKey& key) const;
+  std::vector<Payload> EncodeOnDevice(const KvPageCodec& codec, const KvPage& page) const;
   int64_t RunTimers(int64_t now_ns);
 
   // All below: with the mutex held.
@@ -83,6 +85,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
 
   const Options options_;
   const KvPoolView pool_;
+  DeviceChunks* const device_;  // null: chunks are encoded into host memory
   const AttemptFormats formats_;
   Transport& transport_;
   Outbox<SendEvent> outbox_;  // its mutex guards what follows
@@ -221,12 +224,32 @@ bool KvSenderImpl::RunOneTask() {
 
 std::vector<Payload> KvSenderImpl::Encode(const SendAttempt& attempt, const ChunkKey& key) const {
   const KvPageCodec& codec = *attempt.format.pages;
-  std::vector<std::vector<std::byte>> stages(codec.num_stages());
-  codec.EncodePage(pool_, attempt.page(key), stages);
+  const KvPage page = attempt.page(key);
   std::vector<Payload> payloads;
+  if (device_ != nullptr) payloads = EncodeOnDevice(codec, page);
+  if (!payloads.empty()) return payloads;
+  std::vector<std::vector<std::byte>> stages(codec.num_stages());
+  codec.EncodePage(pool_, page, stages);
   for (auto& stage : stages) {
     const uint64_t checksum = PayloadChecksum(stage);
-    payloads.push_back(std::make_shared<const EncodedStage>(std::move(stage), checksum));
+    payloads.push_back(
+        std::make_shared<const EncodedStage>(ChunkBytes(std::move(stage)), checksum));
+  }
+  return payloads;
+}
+
+// Nothing when there is no room.
+std::vector<Payload> KvSenderImpl::EncodeOnDevice(const KvPageCodec& codec,
+                                                  const KvPage& page) const {
+  std::vector<ChunkBytes> stages(codec.num_stages());
+  if (!codec.EncodePageOnDevice(pool_, page, stages)) return {};
+  std::vector<std::span<const std::byte>> spans;
+  for (const ChunkBytes& stage : stages) spans.push_back(stage.view().bytes);
+  std::vector<uint64_t> checksums(stages.size());
+  device_->Checksums(spans, checksums.data());
+  std::vector<Payload> payloads;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    payloads.push_back(std::make_shared<const EncodedStage>(std::move(stages[s]), checksums[s]));
   }
   return payloads;
 }
@@ -332,7 +355,7 @@ void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payloa
   ++attempt->num_posted_chunks;
   attempt->posted_bytes += header.bytes;
   attempt->posted_checksum += header.checksum;
-  const std::span<const std::byte> bytes(payload->bytes);
+  const MemoryView bytes = payload->bytes.view();
   transport_.Post(attempt->peer, Serialize(header), bytes,
                   [this, id = attempt->job.attempt, stage = key.stage,
                    payload = std::move(payload)](const absl::Status& status) {

@@ -24,9 +24,9 @@ struct ReceivedChunk {
   State state = State::kMissing;
   size_t size = 0;
   uint64_t checksum = 0;
-  std::unique_ptr<std::byte[]> bytes;  // [size], from kLanded until the attempt needs it no more
+  ChunkBytes bytes;  // [size], from kLanded until the attempt needs it no more
 
-  std::span<const std::byte> span() const { return {bytes.get(), size}; }
+  MemoryView view() const { return bytes.view(); }
 };
 
 class ReceiveAttempt {

@@ -115,22 +115,26 @@ void KvReceiverImpl::Pump() {
 }
 
 void KvReceiverImpl::Pull(const QueuedPull& pull, const ChunkOffer& offer) {
-  auto bytes = std::make_unique_for_overwrite<std::byte[]>(pull.bytes);
-  const std::span<std::byte> destination(bytes.get(), pull.bytes);
+  const ChunkBytes bytes = MemoryFor(pull.bytes);
   const bool idle_before = scheduler_.outstanding_bytes() == pull.bytes;
   pulling_[offer.id] = offer;
-  // std::function wants copyable captures; `held` is emptied by the one call.
-  auto held = std::make_shared<std::unique_ptr<std::byte[]>>(std::move(bytes));
   transport_.Pull(
-      pull.offer, destination,
-      [this, offer, held, issued_ns = MonotonicNs(), idle_before](const absl::Status& status) {
+      pull.offer, bytes.view(),
+      [this, offer, bytes, issued_ns = MonotonicNs(), idle_before](const absl::Status& status) {
         Section section(outbox_);
-        OnPulled(offer, std::move(*held), issued_ns, idle_before, status);
+        OnPulled(offer, bytes, issued_ns, idle_before, status);
       });
 }
 
-void KvReceiverImpl::OnPulled(const ChunkOffer& offer, std::unique_ptr<std::byte[]> bytes,
-                              int64_t issued_ns, bool idle_before, const absl::Status& status) {
+ChunkBytes KvReceiverImpl::MemoryFor(size_t bytes) const {
+  if (device_ != nullptr) {
+    if (std::optional<ChunkBytes> chunk = ChunkBytes::OnDevice(*device_, bytes)) return *chunk;
+  }
+  return ChunkBytes::OnHost(bytes);
+}
+
+void KvReceiverImpl::OnPulled(const ChunkOffer& offer, const ChunkBytes& bytes, int64_t issued_ns,
+                              bool idle_before, const absl::Status& status) {
   const int64_t now = MonotonicNs();
   if (pulling_.erase(offer.id) > 0) scheduler_.Completed(offer.payload_bytes);
   if (status.ok()) CountPulled(offer, issued_ns, now, idle_before);
@@ -139,7 +143,7 @@ void KvReceiverImpl::OnPulled(const ChunkOffer& offer, std::unique_ptr<std::byte
     const ChunkKey key = attempt->key(offer.header);
     ReceivedChunk& chunk = attempt->chunk(key);
     chunk.state = ReceivedChunk::State::kLanded;
-    chunk.bytes = std::move(bytes);
+    chunk.bytes = bytes;
     attempt->progress_ns = now;
     (key.stage == 0 ? anchor_queue_ : later_queue_).push_back({std::move(attempt), key});
     work_.notify_all();

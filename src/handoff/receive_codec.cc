@@ -64,20 +64,27 @@ bool KvReceiverImpl::RunOneTask() {
   return true;
 }
 
+uint64_t KvReceiverImpl::Checksum(const MemoryView& chunk) const {
+  if (!chunk.on_device()) return PayloadChecksum(chunk.bytes);
+  uint64_t checksum = 0;
+  device_->Checksums({&chunk.bytes, 1}, &checksum);
+  return checksum;
+}
+
 void KvReceiverImpl::RunChunk(const ChunkTask& task) {
   const Attempt& attempt = task.attempt;
   ReceivedChunk& chunk = attempt->chunk(task.key);
   absl::Status status;
-  const uint64_t checksum = PayloadChecksum(chunk.span());
+  const uint64_t checksum = Checksum(chunk.view());
   const bool intact = checksum == chunk.checksum;
   if (!intact) {
     status = absl::DataLossError(absl::StrCat("chunk of layer ", task.key.layer, ", stage ",
                                               task.key.stage, ", page ", task.key.page,
                                               ": checksum ", checksum, ", want ", chunk.checksum));
   } else if (task.key.stage == 0) {
-    const std::span<const std::byte> anchor = chunk.span();
+    const MemoryView anchor = chunk.view();
     status = attempt->codec().DecodePage(attempt->page(task.key), {&anchor, 1}, pool_);
-    if (attempt->num_stages() == 1) chunk.bytes.reset();
+    if (attempt->num_stages() == 1) chunk.bytes = {};
   }
   Section section(outbox_);
   if (!intact) ++stats_.checksum_errors;
@@ -89,9 +96,9 @@ void KvReceiverImpl::RunChunk(const ChunkTask& task) {
 }
 
 void KvReceiverImpl::RunRefine(const Attempt& attempt) {
-  std::vector<std::span<const std::byte>> stages;
+  std::vector<MemoryView> stages;
   for (int s = 0; s < attempt->num_stages(); ++s) {
-    stages.push_back(attempt->chunk(attempt->key(s, attempt->num_refined_chunks)).span());
+    stages.push_back(attempt->chunk(attempt->key(s, attempt->num_refined_chunks)).view());
   }
   const KvPage page = attempt->page(attempt->key(0, attempt->num_refined_chunks));
   absl::Status status = attempt->codec().DecodePage(page, stages, pool_);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "codec/chunk_bytes.h"
 #include "codec/kv_page_codec.h"
 #include "handoff/attempt_format.h"
 #include "handoff/kv_sender.h"
@@ -16,7 +17,7 @@
 namespace lynx {
 
 struct EncodedStage {
-  std::vector<std::byte> bytes;
+  ChunkBytes bytes;
   uint64_t checksum = 0;  // PayloadChecksum
 };
 // Also held by the transport while posted, which may be longer than the attempt lives.

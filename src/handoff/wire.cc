@@ -3,6 +3,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -205,7 +206,13 @@ absl::StatusOr<ControlMessage> ParseControlMessage(std::span<const std::byte> by
 }
 
 uint64_t PayloadChecksum(std::span<const std::byte> payload) {
-  return XXH64(payload.data(), payload.size(), 0);
+  uint64_t sum = 0;
+  for (uint64_t piece = 0; !payload.empty(); ++piece) {
+    const size_t size = std::min(payload.size(), kChecksumPieceBytes);
+    sum += XXH64(payload.data(), size, piece);
+    payload = payload.subspan(size);
+  }
+  return sum;
 }
 
 std::string ToString(const AttemptId& attempt) {

@@ -14,13 +14,14 @@
 
 #include "codec/kv_page_codec.h"
 #include "lynx/codec.h"
+#include "lynx/device_chunks.h"
 #include "lynx/kv_layout.h"
 #include "lynx/status.h"
 #include "lynx/types.h"
 
 namespace lynx {
 
-inline constexpr uint16_t kHandoffVersion = 2;
+inline constexpr uint16_t kHandoffVersion = 3;
 
 // Names everything both sides must agree on to read each other's chunks: plane codec, KV layout (of
 // the whole model, however many ranks hold it) and send plan. Peers with another value are refused.
@@ -41,7 +42,7 @@ struct ChunkHeader {
   uint32_t num_blocks = 0;   // of the page
   uint32_t num_tokens = 0;   // of the page
   uint64_t bytes = 0;        // of the payload
-  uint64_t checksum = 0;     // xxHash64 of the payload
+  uint64_t checksum = 0;     // PayloadChecksum
   bool operator==(const ChunkHeader&) const = default;
 };
 
@@ -79,7 +80,9 @@ std::vector<std::byte> Serialize(const ControlMessage& message);
 absl::StatusOr<ChunkHeader> ParseChunkHeader(std::span<const std::byte> bytes);
 absl::StatusOr<ControlMessage> ParseControlMessage(std::span<const std::byte> bytes);
 
-uint64_t PayloadChecksum(std::span<const std::byte> payload);  // xxHash64, seed 0
+// The sum (mod 2^64) of the xxHash64 of its pieces of kChecksumPieceBytes, seeded with their
+// numbers: DeviceChunks::Checksums computes the same.
+uint64_t PayloadChecksum(std::span<const std::byte> payload);
 std::string ToString(const AttemptId& attempt);
 
 }  // namespace lynx

@@ -10,10 +10,11 @@ namespace lynx {
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Load(
     const std::string& path, Backend& backend, int max_rows,
-    std::function<void(const LoadProgress&)> progress) {
+    std::function<void(const LoadProgress&)> progress, int max_model_len) {
   LYNX_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFiles> files, ModelFiles::Open(path));
-  return Transformer::Create(std::move(files), backend,
-                             {.max_rows = max_rows, .progress = std::move(progress)});
+  return Transformer::Create(
+      std::move(files), backend,
+      {.max_rows = max_rows, .max_model_len = max_model_len, .progress = std::move(progress)});
 }
 
 }  // namespace lynx

@@ -30,6 +30,7 @@ using Collectives = std::vector<std::unique_ptr<Collective>>;  // by rank
 absl::StatusOr<std::unique_ptr<Model>> LoadTensorParallel(
     const std::string& path, std::span<Backend* const> backends,
     const std::function<absl::StatusOr<Collectives>(int64_t max_count)>& make_collectives,
-    int max_rows, std::function<void(const LoadProgress&)> progress = nullptr);
+    int max_rows, std::function<void(const LoadProgress&)> progress = nullptr,
+    int max_model_len = 0);
 
 }  // namespace lynx

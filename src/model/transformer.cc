@@ -26,8 +26,10 @@ StepLimits LimitsOf(const ModelConfig& config, int max_rows) {
           .sliding_window = config.sliding_window};
 }
 
-ModelConfig ConfigOf(const ModelConfig& whole, const ShardSpec& shard) {
+// What is allocated by position goes by the length that is wanted, not by the model's claim.
+ModelConfig ConfigOf(const ModelConfig& whole, const ShardSpec& shard, int max_model_len) {
   ModelConfig config = whole;
+  if (max_model_len > 0) config.max_model_len = std::min(config.max_model_len, max_model_len);
   config.num_heads /= shard.size;
   config.num_kv_heads /= shard.size;
   config.intermediate_size /= shard.size;
@@ -41,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   LYNX_CHECK(options.max_rows > 0);
   LYNX_ASSIGN_OR_RETURN(ModelWeights weights,
                         LoadWeights(*files, backend, options.shard, options.progress));
-  ModelConfig config = ConfigOf(files->config(), options.shard);
+  ModelConfig config = ConfigOf(files->config(), options.shard, options.max_model_len);
   LYNX_ASSIGN_OR_RETURN(
       auto rope, RopeTables::Create(backend, config.rope, config.head_dim, config.max_model_len));
   Activations activations(backend, config, options.max_rows);

@@ -26,6 +26,7 @@ class Transformer final : public Model {
     ShardSpec shard;
     Collective* collective = nullptr;  // of the shard's rank; null when the model is whole
     int max_rows = 0;
+    int max_model_len = 0;  // 0: the model's
     std::function<void(const LoadProgress&)> progress;
   };
   // Back-end and collective outlive the model. The shard fits the model (CheckShards).

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "lynx/device_chunks.h"
+
 namespace lynx {
 
-FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner)
-    : inner_(std::move(inner)), thread_([this] { Loop(); }) {}
+FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, const DeviceChunks* device)
+    : inner_(std::move(inner)), device_(device), thread_([this] { Loop(); }) {}
 
 FaultyTransport::~FaultyTransport() { Stop(); }
 
@@ -87,8 +89,7 @@ absl::Status FaultyTransport::SendControl(PeerId peer, std::vector<std::byte> me
   return inner_->SendControl(peer, std::move(message));
 }
 
-void FaultyTransport::Post(PeerId peer, std::vector<std::byte> header,
-                           std::span<const std::byte> payload,
+void FaultyTransport::Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
                            std::function<void(absl::Status)> done) {
   {
     std::lock_guard lock(mu_);
@@ -100,12 +101,22 @@ void FaultyTransport::Post(PeerId peer, std::vector<std::byte> header,
   inner_->Post(peer, std::move(header), payload, std::move(done));
 }
 
-void FaultyTransport::Pull(OfferId offer, std::span<std::byte> destination,
+void FaultyTransport::FlipABit(MutableMemoryView view) const {
+  if (view.size() == 0) return;
+  std::byte* at = view.bytes.data() + view.size() / 2;
+  std::byte value = {};
+  if (view.on_device()) device_->Copy(&value, at, 1);
+  std::byte& flipped = view.on_device() ? value : *at;
+  flipped ^= std::byte{0x10};
+  if (view.on_device()) device_->Copy(at, &value, 1);
+}
+
+void FaultyTransport::Pull(OfferId offer, MutableMemoryView destination,
                            std::function<void(absl::Status)> done) {
   std::lock_guard lock(mu_);
   if (corrupt_.erase(offer) > 0) {
-    done = [destination, done = std::move(done)](absl::Status status) {
-      if (!destination.empty()) destination[destination.size() / 2] ^= std::byte{0x10};
+    done = [this, destination, done = std::move(done)](absl::Status status) {
+      FlipABit(destination);
       done(std::move(status));
     };
   }

@@ -22,7 +22,8 @@ class FaultyTransport final : public Transport, private TransportHandler {
  public:
   using Match = std::function<bool(std::span<const std::byte> header_or_message)>;
 
-  explicit FaultyTransport(std::unique_ptr<Transport> inner);
+  // device: as the inner transport's.
+  explicit FaultyTransport(std::unique_ptr<Transport> inner, const DeviceChunks* device = nullptr);
   ~FaultyTransport() override;
 
   void HoldOffers(Match match);  // they stay unseen until ReleaseOffers
@@ -46,10 +47,11 @@ class FaultyTransport final : public Transport, private TransportHandler {
   std::optional<PeerId> FindPeer(uint64_t epoch) const override { return inner_->FindPeer(epoch); }
   void Disconnect(PeerId peer) override { inner_->Disconnect(peer); }
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override;
-  void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override;
-  void Pull(OfferId offer, std::span<std::byte> destination,
+  void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override;
+  bool takes_device_memory() const override { return inner_->takes_device_memory(); }
   void Drop(OfferId offer) override;
 
  private:
@@ -81,10 +83,12 @@ class FaultyTransport final : public Transport, private TransportHandler {
   void AddRule(Rule rule);
   const Rule* FindRule(Fault fault, std::span<const std::byte> bytes) const;  // mutex held
   void Schedule(Clock::time_point when, Timed timed);                         // mutex held
+  void FlipABit(MutableMemoryView bytes) const;
   void Deliver(const Offer& offer);
   void Loop();
 
   const std::unique_ptr<Transport> inner_;
+  const DeviceChunks* const device_;
   TransportHandler* handler_ = nullptr;
 
   std::mutex mu_;

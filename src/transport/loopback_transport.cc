@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "lynx/device_chunks.h"
 #include "lynx/transport.h"
 #include "transport/random_epoch.h"
 #include "transport/task_thread.h"
@@ -27,7 +28,7 @@ constexpr std::string_view kAddressPrefix = "loopback:";
 class Parcel {
  public:
   Parcel(std::shared_ptr<Node> sender, uint64_t to, std::vector<std::byte> header,
-         std::span<const std::byte> payload, std::function<void(absl::Status)> done)
+         MemoryView payload, std::function<void(absl::Status)> done)
       : sender_(std::move(sender)),
         to_(to),
         header_(std::move(header)),
@@ -39,10 +40,16 @@ class Parcel {
   size_t payload_bytes() const { return payload_.size(); }
 
   // Copies the payload; false when the sender has taken it back.
-  bool CopyTo(std::span<std::byte> destination) {
+  bool CopyTo(MutableMemoryView destination, const DeviceChunks* device) {
     std::lock_guard lock(mu_);
     if (!done_) return false;
-    if (!payload_.empty()) std::memcpy(destination.data(), payload_.data(), payload_.size());
+    std::byte* to = destination.bytes.data();
+    const std::byte* from = payload_.bytes.data();
+    if (destination.on_device() || payload_.on_device()) {
+      device->Copy(to, from, payload_.size());
+    } else if (payload_.size() > 0) {
+      std::memcpy(to, from, payload_.size());
+    }
     return true;
   }
   // Runs the sender's completion on its bulk thread, once.
@@ -53,7 +60,7 @@ class Parcel {
   const std::shared_ptr<Node> sender_;
   const uint64_t to_;
   const std::vector<std::byte> header_;
-  const std::span<const std::byte> payload_;
+  const MemoryView payload_;
   std::function<void(absl::Status)> done_;
 };
 
@@ -85,7 +92,8 @@ namespace {
 // Shared by its LoopbackTransport and by the tasks and parcels that are under way to or from it.
 class Node : public std::enable_shared_from_this<Node> {
  public:
-  explicit Node(std::shared_ptr<LoopbackHub> hub) : epoch_(RandomEpoch()), hub_(std::move(hub)) {}
+  Node(std::shared_ptr<LoopbackHub> hub, const DeviceChunks* device)
+      : epoch_(RandomEpoch()), hub_(std::move(hub)), device_(device) {}
 
   uint64_t epoch() const { return epoch_; }
   void Start(TransportHandler* handler) {
@@ -98,10 +106,9 @@ class Node : public std::enable_shared_from_this<Node> {
   std::optional<PeerId> FindPeer(uint64_t epoch) const;
   void Disconnect(PeerId peer);
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message);
-  void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done);
-  void Pull(OfferId offer, std::span<std::byte> destination,
-            std::function<void(absl::Status)> done);
+  void Pull(OfferId offer, MutableMemoryView destination, std::function<void(absl::Status)> done);
   void Drop(OfferId offer);
 
   bool RunOnBulk(std::function<void()> task) { return bulk_.Post(std::move(task)); }
@@ -126,6 +133,7 @@ class Node : public std::enable_shared_from_this<Node> {
 
   const uint64_t epoch_;
   const std::shared_ptr<LoopbackHub> hub_;
+  const DeviceChunks* const device_;
   std::atomic<TransportHandler*> handler_ = nullptr;
 
   mutable std::mutex mu_;
@@ -263,7 +271,7 @@ void Node::Deliver(uint64_t from, std::vector<std::byte> message) {
   });
 }
 
-void Node::Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+void Node::Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
                 std::function<void(absl::Status)> done) {
   std::shared_ptr<Node> node = NodeOf(peer);
   auto parcel = std::make_shared<Parcel>(shared_from_this(), node ? node->epoch() : 0,
@@ -315,7 +323,7 @@ std::shared_ptr<Parcel> Node::Take(OfferId offer) {
   return parcel;
 }
 
-void Node::Pull(OfferId offer, std::span<std::byte> destination,
+void Node::Pull(OfferId offer, MutableMemoryView destination,
                 std::function<void(absl::Status)> done) {
   bulk_.Post([self = shared_from_this(), offer, destination, done = std::move(done)] {
     std::shared_ptr<Parcel> parcel = self->Take(offer);
@@ -323,7 +331,7 @@ void Node::Pull(OfferId offer, std::span<std::byte> destination,
       return done(absl::UnavailableError(absl::StrCat("offer ", offer, " is void")));
     }
     LYNX_CHECK(destination.size() == parcel->payload_bytes());
-    const bool copied = parcel->CopyTo(destination);
+    const bool copied = parcel->CopyTo(destination, self->device_);
     if (copied) parcel->Finish(parcel, absl::OkStatus());
     done(copied ? absl::OkStatus() : absl::UnavailableError("the sender took the payload back"));
   });
@@ -336,8 +344,9 @@ void Node::Drop(OfferId offer) {
 
 class LoopbackTransport final : public Transport {
  public:
-  explicit LoopbackTransport(std::shared_ptr<LoopbackHub> hub)
-      : node_(std::make_shared<Node>(std::move(hub))) {}
+  LoopbackTransport(std::shared_ptr<LoopbackHub> hub, const DeviceChunks* device)
+      : takes_device_memory_(device != nullptr),
+        node_(std::make_shared<Node>(std::move(hub), device)) {}
   ~LoopbackTransport() override { Stop(); }
 
   uint64_t epoch() const override { return node_->epoch(); }
@@ -357,17 +366,19 @@ class LoopbackTransport final : public Transport {
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override {
     return node_->SendControl(peer, std::move(message));
   }
-  void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override {
     node_->Post(peer, std::move(header), payload, std::move(done));
   }
-  void Pull(OfferId offer, std::span<std::byte> destination,
+  void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override {
     node_->Pull(offer, destination, std::move(done));
   }
+  bool takes_device_memory() const override { return takes_device_memory_; }
   void Drop(OfferId offer) override { node_->Drop(offer); }
 
  private:
+  const bool takes_device_memory_;
   const std::shared_ptr<Node> node_;
 };
 
@@ -375,8 +386,9 @@ class LoopbackTransport final : public Transport {
 
 std::shared_ptr<LoopbackHub> MakeLoopbackHub() { return std::make_shared<LoopbackHub>(); }
 
-std::unique_ptr<Transport> MakeLoopbackTransport(std::shared_ptr<LoopbackHub> hub) {
-  return std::make_unique<LoopbackTransport>(std::move(hub));
+std::unique_ptr<Transport> MakeLoopbackTransport(std::shared_ptr<LoopbackHub> hub,
+                                                 const DeviceChunks* device) {
+  return std::make_unique<LoopbackTransport>(std::move(hub), device);
 }
 
 }  // namespace lynx

@@ -90,6 +90,8 @@ absl::Status UcxLane::Open(const UcxOptions& options) {
   }
   LYNX_RETURN_IF_ERROR(Watch(wake_fd_));
 
+  if (options.use_device != nullptr && BuiltForDeviceMemory()) use_device_ = options.use_device;
+  if (use_device_ != nullptr) use_device_();
   LYNX_ASSIGN_OR_RETURN(ucp_config_t * config, MakeUcxConfig(options));
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
@@ -97,6 +99,7 @@ absl::Status UcxLane::Open(const UcxOptions& options) {
   ucs_status_t status = ucp_init(&params, config, &context_);
   ucp_config_release(config);
   if (status != UCS_OK) return UcxError("ucp_init", status);
+  takes_device_memory_ = use_device_ != nullptr && ReachesDeviceMemory(context_);
 
   const std::set<uint16_t> ports_before = ListeningPorts();
   LYNX_ASSIGN_OR_RETURN(listener_, NewWorker());
@@ -147,7 +150,10 @@ UcxLane::~UcxLane() {
 // ---- the thread ---------------------------------------------------------------------------------
 
 void UcxLane::Start(Tick tick) {
-  thread_ = std::thread([this, tick = std::move(tick)] { Loop(tick); });
+  thread_ = std::thread([this, tick = std::move(tick)] {
+    if (use_device_ != nullptr) use_device_();
+    Loop(tick);
+  });
 }
 
 bool UcxLane::Run(std::function<void()> task) {
@@ -356,8 +362,8 @@ void UcxLane::EndWorker(ucp_worker_h worker, Requests& requests) {
 
 // ---- messages -----------------------------------------------------------------------------------
 
-void UcxLane::Send(Link* link, Protocol protocol, std::vector<std::byte> header,
-                   std::span<const std::byte> payload, Completion done) {
+void UcxLane::Send(Link* link, Protocol protocol, std::vector<std::byte> header, MemoryView payload,
+                   Completion done) {
   const uint32_t flags =
       protocol == Protocol::kEager ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV;
   Send(link->endpoint, link->requests, kUserMessage, flags, std::move(header), payload,
@@ -365,31 +371,33 @@ void UcxLane::Send(Link* link, Protocol protocol, std::vector<std::byte> header,
 }
 
 void UcxLane::Send(ucp_ep_h endpoint, Requests& owner, unsigned message_id, uint32_t flags,
-                   std::vector<std::byte> header, std::span<const std::byte> payload,
-                   Completion done) {
+                   std::vector<std::byte> header, MemoryView payload, Completion done) {
   auto* request = new Request{&owner, std::move(header), std::move(done)};
   owner.insert(request);
   ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   params.flags = flags;
+  params.memory_type = UcxMemoryType(payload.memory);
   params.user_data = request;
   params.cb.send = OnSent;
   Began(ucp_am_send_nbx(endpoint, message_id, request->header.data(), request->header.size(),
-                        payload.data(), payload.size(), &params),
+                        payload.bytes.data(), payload.size(), &params),
         request);
 }
 
-void UcxLane::Receive(void* descriptor, std::span<std::byte> destination, Completion done) {
+void UcxLane::Receive(void* descriptor, MutableMemoryView destination, Completion done) {
   auto* request = new Request{&receives_, {}, std::move(done)};
   receives_.insert(request);
   ucp_request_param_t params{};
-  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   params.user_data = request;
+  params.memory_type = UcxMemoryType(destination.memory);
   params.cb.recv_am = OnReceived;
-  Began(
-      ucp_am_recv_data_nbx(listener_, descriptor, destination.data(), destination.size(), &params),
-      request);
+  Began(ucp_am_recv_data_nbx(listener_, descriptor, destination.bytes.data(), destination.size(),
+                             &params),
+        request);
 }
 
 void UcxLane::Release(void* descriptor) { ucp_am_data_release(listener_, descriptor); }

@@ -52,6 +52,7 @@ class UcxLane {
   absl::Status Register(ucp_am_recv_callback_t callback, void* argument);
   const std::string& address() const { return address_; }  // of the listener
   const std::set<uint16_t>& listening_ports() const { return listening_ports_; }
+  bool takes_device_memory() const { return takes_device_memory_; }
 
   void Start(Tick tick);  // tick may be null
   // Any thread. False, and the task is dropped, once Stop began.
@@ -68,10 +69,10 @@ class UcxLane {
   void Close(Link* link);
   enum class Protocol : uint8_t { kEager, kRendezvous };
   // The payload stays valid until `done`, which may run before Send returns.
-  void Send(Link* link, Protocol protocol, std::vector<std::byte> header,
-            std::span<const std::byte> payload, Completion done);
+  void Send(Link* link, Protocol protocol, std::vector<std::byte> header, MemoryView payload,
+            Completion done);
   // Receives what the handler kept by answering UCS_INPROGRESS to a rendezvous message.
-  void Receive(void* descriptor, std::span<std::byte> destination, Completion done);
+  void Receive(void* descriptor, MutableMemoryView destination, Completion done);
   void Release(void* descriptor);
 
  private:
@@ -90,7 +91,7 @@ class UcxLane {
   void CloseDueLinks(int64_t now_ns);
   void EndWorker(ucp_worker_h worker, Requests& requests);
   void Send(ucp_ep_h endpoint, Requests& owner, unsigned message_id, uint32_t flags,
-            std::vector<std::byte> header, std::span<const std::byte> payload, Completion done);
+            std::vector<std::byte> header, MemoryView payload, Completion done);
   static void Began(ucs_status_ptr_t handle, Request* request);
   static void Complete(Request* request, ucs_status_t status);
   static void OnSent(void* handle, ucs_status_t status, void* request);
@@ -101,6 +102,8 @@ class UcxLane {
   static ucs_status_t OnWelcome(void* link, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* params);
 
+  std::function<void()> use_device_;  // null: host memory only
+  bool takes_device_memory_ = false;
   ucp_context_h context_ = nullptr;
   ucp_worker_h listener_ = nullptr;
   int wake_fd_ = -1;   // an eventfd: tasks are waiting

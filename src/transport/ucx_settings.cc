@@ -48,7 +48,8 @@ absl::Status Apply(const Setting& setting, ucp_config_t* config) {
 
 // A key of a transport that is not used would be reported by UCX as invalid.
 absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
-  const std::string tls_option = options.tls.empty() ? "tcp,self" : options.tls;
+  std::string tls_option = options.tls.empty() ? "tcp,self" : options.tls;
+  if (options.use_device != nullptr && BuiltForDeviceMemory()) tls_option += ",cuda";
   LYNX_RETURN_IF_ERROR(Apply({"UCX_TLS", "TLS", tls_option.c_str()}, config));
   const char* user_tls = std::getenv("UCX_TLS");
   const std::string tls = user_tls != nullptr ? user_tls : tls_option;
@@ -66,6 +67,20 @@ absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
 }
 
 }  // namespace
+
+bool BuiltForDeviceMemory() { return LYNX_UCX_CUDA != 0; }
+
+bool ReachesDeviceMemory(ucp_context_h context) {
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  return ucp_context_query(context, &attributes) == UCS_OK &&
+         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+}
+
+std::string WhyNoDeviceMemory() {
+  if (!BuiltForDeviceMemory()) return "this build was configured without LYNX_UCX_CUDA";
+  return absl::StrCat("UCX ", ucp_get_version_string(), " has no CUDA, or UCX_TLS leaves it out");
+}
 
 absl::Status UcxError(std::string_view what, ucs_status_t status) {
   // A peer's handler rejects what belongs to a connection that it has ended.

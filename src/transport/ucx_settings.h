@@ -4,6 +4,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <string>
 #include <string_view>
 
 #include "lynx/status.h"
@@ -13,6 +14,16 @@ namespace lynx {
 
 // The configuration for ucp_init; the caller releases it.
 absl::StatusOr<ucp_config_t*> MakeUcxConfig(const UcxOptions& options);
+
+// Whether this program was built to give UCX device memory (LYNX_UCX_CUDA), and whether the UCX at
+// hand takes it.
+bool BuiltForDeviceMemory();
+bool ReachesDeviceMemory(ucp_context_h context);
+std::string WhyNoDeviceMemory();  // where one of them does not hold
+
+inline ucs_memory_type_t UcxMemoryType(MemoryType type) {
+  return type == MemoryType::kDevice ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+}
 
 // kUnavailable that says what failed and why.
 absl::Status UcxError(std::string_view what, ucs_status_t status);

@@ -90,10 +90,11 @@ class UcxTransport final : public Transport {
   std::optional<PeerId> FindPeer(uint64_t epoch) const override;
   void Disconnect(PeerId peer) override;
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override;
-  void Post(PeerId peer, std::vector<std::byte> header, std::span<const std::byte> payload,
+  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override;
-  void Pull(OfferId offer, std::span<std::byte> destination,
+  void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override;
+  bool takes_device_memory() const override { return bulk_->takes_device_memory(); }
   void Drop(OfferId offer) override;
 
  private:
@@ -463,8 +464,7 @@ void UcxTransport::MarkYoungPeers(int64_t now_ns) {
 
 // ---- bulk ---------------------------------------------------------------------------------------
 
-void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
-                        std::span<const std::byte> payload,
+void UcxTransport::Post(PeerId id, std::vector<std::byte> header, MemoryView payload,
                         std::function<void(absl::Status)> done) {
   bulk_->Run([this, id, header = std::move(header), payload, done = std::move(done)] {
     UcxLane::Link* link = BulkLink(id);
@@ -476,7 +476,7 @@ void UcxTransport::Post(PeerId id, std::vector<std::byte> header,
           absl::StrCat("bulk header of ", header.size(), " bytes, at most ", kMaxHeaderBytes)));
     }
     const auto protocol =
-        payload.empty() ? UcxLane::Protocol::kEager : UcxLane::Protocol::kRendezvous;
+        payload.size() == 0 ? UcxLane::Protocol::kEager : UcxLane::Protocol::kRendezvous;
     // Refused: the peer lost us, perhaps while this process was stopped, and we have not noticed.
     auto sent = [this, id, done](const absl::Status& status) {
       if (!absl::IsAborted(status)) return done(status);
@@ -521,7 +521,7 @@ ucs_status_t UcxTransport::TakeOffer(const Preamble& preamble, std::span<const s
   return rendezvous ? UCS_INPROGRESS : UCS_OK;
 }
 
-void UcxTransport::Pull(OfferId id, std::span<std::byte> destination,
+void UcxTransport::Pull(OfferId id, MutableMemoryView destination,
                         std::function<void(absl::Status)> done) {
   bulk_->Run([this, id, destination, done = std::move(done)] {
     auto node = offers_.extract(id);
@@ -531,7 +531,10 @@ void UcxTransport::Pull(OfferId id, std::span<std::byte> destination,
     const Offer& offer = node.mapped();
     LYNX_CHECK(destination.size() == offer.payload_bytes);
     if (offer.descriptor != nullptr) return bulk_->Receive(offer.descriptor, destination, done);
-    std::copy(offer.payload.begin(), offer.payload.end(), destination.begin());
+    if (destination.on_device() && destination.size() > 0) {
+      return done(absl::DataLossError("the peer sent a payload without rendezvous"));
+    }
+    std::copy(offer.payload.begin(), offer.payload.end(), destination.bytes.begin());
     done(absl::OkStatus());
   });
 }
@@ -547,10 +550,18 @@ void UcxTransport::Drop(OfferId id) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const UcxOptions& options) {
-  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxLane> control, UcxLane::Create(options));
+  UcxOptions host_only = options;
+  host_only.use_device = nullptr;
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxLane> control, UcxLane::Create(host_only));
   LYNX_ASSIGN_OR_RETURN(std::unique_ptr<UcxLane> bulk, UcxLane::Create(options));
   auto transport = std::make_unique<UcxTransport>(options, std::move(control), std::move(bulk));
   LYNX_RETURN_IF_ERROR(transport->Register());
+  if (options.use_device != nullptr) {
+    spdlog::info("transport: encoded KV moves {}",
+                 transport->takes_device_memory()
+                     ? "from and to device memory"
+                     : absl::StrCat("through host memory: ", WhyNoDeviceMemory()));
+  }
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

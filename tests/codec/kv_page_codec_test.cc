@@ -66,7 +66,7 @@ class KvPageCodecTest : public ::testing::Test {
   }
   static absl::Status DecodePrefix(const KvPageCodec& codec, const KvPage& page,
                                    const Stages& stages, size_t count, Pool& pool) {
-    const std::vector<std::span<const std::byte>> prefix(stages.begin(), stages.begin() + count);
+    const std::vector<MemoryView> prefix(stages.begin(), stages.begin() + count);
     return codec.DecodePage(page, prefix, pool.view());
   }
 
@@ -218,7 +218,7 @@ TEST_F(KvPageCodecTest, ErrorsNameTheTensor) {
   Pool source(layout_, 1);
   Stages stages(3);
   codec->EncodePage(source.view(), page, stages);
-  stages[1].resize(5);
+  stages[1].resize(60);  // the table and a little more
   EXPECT_THAT(std::string(DecodePrefix(*codec, page, stages, 3, source).message()),
               HasSubstr("stage 1 of layer 1 key head 0"));
 }

@@ -68,14 +68,16 @@ class LoopbackPair {
     EngineOptions options = SmallOptions();
     std::string codec = "planes";
     KvReceiver::Options receiver;
+    DeviceChunks* device = nullptr;  // of both sides: the transports take its memory
   };
 
   LoopbackPair(const Settings& settings, LoadedModel& prefill_side, LoadedModel& decode_side) {
     codec_ = std::move(*MakeCodec(settings.codec, *decode_side.backend));
     const SendPlan plan = DefaultSendPlan(*codec_, decode_side.model->kv_layout().num_layers, true);
     const auto hub = MakeLoopbackHub();
-    sending_ = MakeLoopbackTransport(hub);
-    receiving_ = std::make_unique<FaultyTransport>(MakeLoopbackTransport(hub));
+    sending_ = MakeLoopbackTransport(hub, settings.device);
+    receiving_ = std::make_unique<FaultyTransport>(MakeLoopbackTransport(hub, settings.device),
+                                                   settings.device);
 
     EngineOptions prefill_options = settings.options;
     prefill_options.role = Role::kPrefill;

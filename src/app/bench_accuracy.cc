@@ -3,8 +3,6 @@
 // cache, over prompts of real text. One JSON object per codec, planes and prompt length.
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "app/accuracy_metrics.h"
 #include "app/accuracy_prompts.h"
@@ -39,10 +37,7 @@ SendPlan OneStage(int num_layers, int key_planes, int value_planes) {
 absl::StatusOr<SendPlan> PlanOfWidths(const std::string& widths, int num_layers) {
   if (widths == "exact") return OneStage(num_layers, kNumPlanes, kNumPlanes);
   if (widths.ends_with(".yaml")) {
-    std::ostringstream text;
-    text << std::ifstream(widths).rdbuf();
-    LYNX_ASSIGN_OR_RETURN(const AnchorWidths table,
-                          ParseAnchorWidths(text.str(), widths, num_layers));
+    LYNX_ASSIGN_OR_RETURN(const AnchorWidths table, ReadAnchorWidths(widths, num_layers));
     return SendPlan{{AnchorSendPlan(table, /*exact_target=*/false).plane_end[0]}};
   }
   const bool shaped = widths.size() == 4 && widths[0] == 'k' && widths[2] == 'v';

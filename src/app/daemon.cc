@@ -6,14 +6,17 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "app/build_engine.h"
 #include "app/stop_signals.h"
+#include "codec/anchor_widths.h"
 #include "codec/kv_page_codec.h"
 #include "core/log.h"
+#include "engine/anchor_options.h"
 #include "lynx/codec.h"
 #include "lynx/transport.h"
 #include "model/model.h"
@@ -122,6 +125,15 @@ std::function<void(const LoadProgress&)> ReportTo(InfoBoard& board) {
   };
 }
 
+absl::StatusOr<AnchorOptions> LoadAnchorOptions(const ClusterConfig& config, const SendPlan& plan,
+                                                const KvLayout& layout) {
+  std::optional<AnchorWidths> table;
+  if (!config.kv.anchor_table.empty()) {
+    LYNX_ASSIGN_OR_RETURN(table, ReadAnchorWidths(config.kv.anchor_table, layout.num_layers));
+  }
+  return MakeAnchorOptions(config.kv.anchor, table, plan, layout);
+}
+
 // The parts of a daemon in the order of their construction; destroyed in reverse.
 struct Daemon {
   Backends backends;  // by rank
@@ -213,6 +225,9 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   }
   EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
   engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact";
+  if (options.role == Role::kDecode && config.kv.codec == "planes") {
+    LYNX_ASSIGN_OR_RETURN(engine.anchors, LoadAnchorOptions(config, plan, layout));
+  }
   LYNX_ASSIGN_OR_RETURN(daemon->engine, Engine::Create(engine, *daemon->model, std::move(peers)));
   return absl::OkStatus();
 }

@@ -105,6 +105,13 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
                      [](Config& c, const std::string& v) { c.kv.codec = v; });
     Add<std::string>(command, "--kv-target", "exact, or 8bit",
                      [](Config& c, const std::string& v) { c.kv.target = v; });
+    Add<std::string>(command, "--anchor",
+                     "What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, "
+                     "target, or auto",
+                     [](Config& c, const std::string& v) { c.kv.anchor = v; });
+    Add<std::string>(command, "--anchor-table",
+                     "File of `lynx calibrate`, for --anchor table or auto",
+                     [](Config& c, const std::string& v) { c.kv.anchor_table = v; });
     Add<std::string>(command, "--speculation",
                      "on or off: draft on the anchor while the rest travels",
                      [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <sstream>
 
 #include "lynx/plane_format.h"
 #include "yaml-cpp/yaml.h"
@@ -127,6 +129,15 @@ absl::StatusOr<AnchorWidths> ParseAnchorWidths(const std::string& yaml, const st
   }
   if (why.empty()) return widths;
   return absl::InvalidArgumentError(absl::StrCat(file, ": ", why));
+}
+
+absl::StatusOr<AnchorWidths> ReadAnchorWidths(const std::string& path, int num_layers) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  }
+  return ParseAnchorWidths(text.str(), path, num_layers);
 }
 
 int PlanesOfBits(int bits) {

@@ -46,6 +46,7 @@ std::string ToYaml(const AnchorWidths& widths);
 // kInvalidArgument names the file and what is wrong in it.
 absl::StatusOr<AnchorWidths> ParseAnchorWidths(const std::string& yaml, const std::string& file,
                                                int num_layers);
+absl::StatusOr<AnchorWidths> ReadAnchorWidths(const std::string& path, int num_layers);
 
 // Leading planes of the format that hold so many code bits (2, 3, 4 or 8); -1 when none do.
 int PlanesOfBits(int bits);

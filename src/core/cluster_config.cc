@@ -194,7 +194,11 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
                             {"planes", "bf16", "bf16-lossless", "int8", "int8-channel", "fp8",
                              "int4", "int4-kivi", "cachegen", "paper"}),
                      Alias("memory_fraction"),
-                     Choice("target", &c->kv.target, {"exact", "8bit"})}),
+                     Choice("target", &c->kv.target, {"exact", "8bit"}),
+                     Choice("anchor", &c->kv.anchor,
+                            {"default", "auto", "table", "target", "k2v2", "k2v3", "k2v4", "k3v2",
+                             "k3v3", "k3v4", "k4v2", "k4v3", "k4v4"}),
+                     Value<std::string>("anchor_table", &c->kv.anchor_table)}),
       Section("speculation",
               {Switch("enabled", &c->speculation.enabled),
                Value<int>("max_draft_tokens", &c->speculation.max_draft_tokens, 1, 1024),
@@ -362,6 +366,7 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
   ResolvePath(file, &config.model);
   ResolvePath(file, &config.api_key_file);
   ResolvePath(file, &config.chat_template);
+  ResolvePath(file, &config.kv.anchor_table);
   return config;
 }
 
@@ -377,8 +382,29 @@ absl::StatusOr<ClusterConfig> LoadClusterConfig(const std::string& path, Cluster
   return ParseClusterConfig(text.str(), path, std::move(defaults));
 }
 
+namespace {
+
+absl::Status CheckAnchor(const ClusterConfig& config) {
+  const auto& kv = config.kv;
+  if (kv.codec != "planes" && kv.anchor != "default") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv.anchor: ", kv.anchor, ": only codec planes can be cut, not ", kv.codec));
+  }
+  if (kv.anchor == "table" && kv.anchor_table.empty()) {
+    return absl::InvalidArgumentError("kv.anchor: table: kv.anchor_table is missing");
+  }
+  if (!kv.anchor_table.empty() && kv.anchor != "table" && kv.anchor != "auto") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv.anchor_table: not used by kv.anchor: ", kv.anchor));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckClusterConfig(const ClusterConfig& config) {
   if (config.model.empty()) return absl::InvalidArgumentError("model: missing");
+  LYNX_RETURN_IF_ERROR(CheckAnchor(config));
   if (config.hostname.empty()) return absl::InvalidArgumentError("hostname: empty");
   const auto& t = config.transceiver;
   if (t.suspect_after_ms < 2 * t.heartbeat_interval_ms) {

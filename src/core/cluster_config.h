@@ -55,6 +55,9 @@ struct ClusterConfig {
   struct {
     std::string codec = "planes";
     std::string target = "exact";  // or "8bit"
+    // What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, target, auto.
+    std::string anchor = "default";
+    std::string anchor_table;  // a file of `lynx calibrate`
   } kv;
   struct {
     bool enabled = true;

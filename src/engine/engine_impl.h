@@ -154,6 +154,7 @@ class EngineImpl final : public Engine {
   void StartJudging(Sequence& s, std::span<const TokenId> drafts);
   void AddReported(Sequence& s, TokenOutput token);
   void AnswerRound(Sequence& s);
+  void EndRound(Sequence& s);
   State StateBetweenRounds(const Sequence& s) const;
   bool MayGoOn(const Sequence& s) const;
   bool AnyPrompt() const;

@@ -26,9 +26,11 @@ struct RemotePrefillRequest {
   AnchorPlanes anchor;                        // what to send first; empty: the plan's own
 };
 
-// A round: drafts for the prefill side to judge. At most one of an attempt is open.
+// A round: drafts for the prefill side to judge. One that comes while another of the attempt waits
+// takes its place; who has sent several waits for the answer to the last.
 struct VerifyRequest {
   AttemptId attempt;
+  uint32_t round = 0;
   int position = 0;  // of the first draft; every token before it is final here
   std::vector<TokenId> drafts;
 };
@@ -42,7 +44,8 @@ struct RemotePrefillEvent {
   // Final tokens that follow those reported before; position: of the first of them.
   std::vector<TokenOutput> verified;
   int position = 0;
-  bool round_over = false;     // the open round has its answer
+  bool round_over = false;     // this round, and those before it, have their answer
+  uint32_t round = 0;
   bool cannot_verify = false;  // no more final tokens will come of this attempt
   int64_t step_ns = 0;         // how long a step takes there now; 0: not known
   absl::Status error;          // not OK: the attempt is over on that side

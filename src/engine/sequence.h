@@ -37,7 +37,9 @@ struct HandoffAttempt {
   // What the prefill side does beside sending: kResidual, kSource (also for kAuto) or kHold.
   VerifyMode verify = VerifyMode::kResidual;
   bool round_open = false;  // drafts are with the prefill side
-  int64_t round_sent_ns = 0;
+  uint32_t round = 0;       // the last that was sent
+  int round_num_drafts = 0;
+  int64_t round_sent_ns = 0;  // since when one is open
   int64_t start_ns = 0, anchor_landed_ns = 0, target_landed_ns = 0;
   int64_t anchor_bytes = 0;
 };
@@ -57,6 +59,7 @@ struct Sequence {
   PrefillSink prefill_sink;
   RemotePrefillRequest job;   // without its prompt_ids, which are `tokens`
   RemotePrefillEvent report;  // of a job: what this step has brought
+  uint32_t round = 0;         // of a job: the last that has come
 
   std::vector<TokenId> tokens;  // prompt, then verified output
   int num_prompt_tokens = 0;

@@ -8,10 +8,11 @@
 //      runs its rows again; the last one gives token 2
 //   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits. kSource: it waits
 //   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
-//      and one more go up
-// Decode side: drafts on the anchor as always, sends them back when no round is open, publishes
-// what comes, and goes on drafting after it. When the target has landed, the KV of what was
-// published meanwhile is computed again in the pass that judges the drafts left over.
+//      and one more go up. Rounds that come while a step runs wait for its end: the last counts
+// Decode side: drafts on the anchor as always, sends them back when no round is open or the open
+// one has become twice as long, publishes what comes, and goes on drafting after it. When the
+// target has landed, the KV of what was published meanwhile is computed again in the pass that
+// judges the drafts left over.
 #include <algorithm>
 
 #include "engine/engine_impl.h"
@@ -46,17 +47,24 @@ VerifyMode EngineImpl::ChooseVerify(Sequence& s) {
   }
 }
 
-// Sends the drafts to the prefill side, unless a round is open there or is not worth it.
+// Sends the drafts to the prefill side, unless that is not worth it. While a round is open there it
+// may be waiting for a long step to end; a longer one then takes its place.
 void EngineImpl::StartRound(Sequence& s) {
   HandoffAttempt& a = *s.attempt;
-  if (a.verify != VerifyMode::kSource || a.round_open || a.target_landed || s.drafts.empty())
-    return;
-  if (s.verify == VerifyMode::kAuto && !WorthARound(s)) return;
-  a.round_open = true;
-  a.round_sent_ns = Now();
+  if (a.verify != VerifyMode::kSource || a.target_landed || s.drafts.empty()) return;
+  if (a.round_open) {
+    if (s.num_drafts() < 2 * a.round_num_drafts) return;
+  } else {
+    if (s.verify == VerifyMode::kAuto && !WorthARound(s)) return;
+    a.round_open = true;
+    a.round_sent_ns = Now();
+  }
+  a.round_num_drafts = s.num_drafts();
+  ++a.round;
   ++s.timeline.num_verify_rounds;
   ++counters_.source_rounds;
-  remote_->Verify({.attempt = a.id, .position = s.num_tokens(), .drafts = s.drafts});
+  remote_->Verify(
+      {.attempt = a.id, .round = a.round, .position = s.num_tokens(), .drafts = s.drafts});
 }
 
 // kAuto: whether the answer will be here before the target.
@@ -91,8 +99,9 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
   HandoffAttempt& a = *s.attempt;
   verify_policy_.ObserveStep(report.step_ns);
   if (report.round_over && a.round_open) {
-    a.round_open = false;
+    a.round_open = report.round != a.round;
     verify_policy_.ObserveRound(Now() - a.round_sent_ns, report.step_ns);
+    a.round_sent_ns = Now();
   }
   if (report.cannot_verify) {
     a.verify = VerifyMode::kResidual;
@@ -127,6 +136,7 @@ void EngineImpl::AcceptFromSource(Sequence& s, std::vector<TokenOutput>& tokens)
     if (s.state == State::kFinished) break;
   }
   ObserveJudged(s, accepted + (wrong ? 1 : 0), accepted);
+  if (wrong && s.attempt) s.attempt->round_num_drafts = 0;  // what is open there is of no use
   RemoveDrafts(s, accepted);
   if (wrong || s.state == State::kFinished) {
     DropDrafts(s);
@@ -176,6 +186,7 @@ void EngineImpl::Apply(const VerifyRequest& request) {
   const auto refusal = [&] {
     RemotePrefillEvent event;
     event.attempt = request.attempt;
+    event.round = request.round;
     event.round_over = event.cannot_verify = true;
     return event;
   };
@@ -186,30 +197,34 @@ void EngineImpl::Apply(const VerifyRequest& request) {
     return;
   }
   Sequence& s = *it->second;
-  const bool is_ready = s.answering() && s.state != State::kVerifying;
   const bool is_sane = request.position > s.num_prompt_tokens + s.job.num_emitted &&
                        request.position <= s.num_tokens() && !request.drafts.empty() &&
                        CheckTokens(request.drafts).ok();
-  if (!is_ready || !is_sane) {
+  if (!s.answering() || !is_sane) {
     s.prefill_sink(refusal());
     return;
   }
   ++counters_.source_rounds;
+  s.round = request.round;
   // Some of them may have been answered while they were on their way.
   std::span<const TokenId> drafts = request.drafts;
   for (int p = request.position; p < s.num_tokens() && !drafts.empty(); ++p) {
     drafts = drafts.front() == s.tokens[p] ? drafts.subspan(1) : std::span<const TokenId>();
   }
-  StartJudging(s, drafts);
+  const size_t longest = std::max(0, max_model_len_ - s.num_tokens());
+  StartJudging(s, drafts.first(std::min(drafts.size(), longest)));
 }
 
+// The rows run in the next step; a round that waits for them has another's place taken.
 void EngineImpl::StartJudging(Sequence& s, std::span<const TokenId> drafts) {
-  const size_t longest = std::max(0, max_model_len_ - s.num_tokens());
-  drafts = drafts.first(std::min(drafts.size(), longest));
+  const bool has_room =
+      !drafts.empty() && GrowBlocks(s, s.num_tokens() + static_cast<int>(drafts.size()));
+  if (s.state == State::kVerifying && !has_room) return;  // what waits is answered
   if (drafts.empty()) {
-    Report(s).round_over = true;
-  } else if (!GrowBlocks(s, s.num_tokens() + static_cast<int>(drafts.size()))) {
-    Report(s).round_over = s.report.cannot_verify = true;
+    EndRound(s);
+  } else if (!has_room) {
+    EndRound(s);
+    s.report.cannot_verify = true;
     ++counters_.source_refusals;
   } else {
     s.drafts.assign(drafts.begin(), drafts.end());
@@ -234,9 +249,14 @@ void EngineImpl::AddReported(Sequence& s, TokenOutput token) {
   }
 }
 
+void EngineImpl::EndRound(Sequence& s) {
+  Report(s).round_over = true;
+  s.report.round = s.round;
+}
+
 // The rows of a round have run.
 void EngineImpl::AnswerRound(Sequence& s) {
-  Report(s).round_over = true;
+  EndRound(s);
   if (s.state == State::kFinished) return;
   s.state = StateBetweenRounds(s);
   if (s.state == State::kRunning && !GrowBlocks(s, s.num_tokens())) s.state = State::kHolding;

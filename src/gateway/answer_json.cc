@@ -205,6 +205,10 @@ Json TimelineJson(const Timeline& timeline, double ttft_ms, double e2e_ms) {
       json["verify_estimate_ms"]["residual"] = Ms(timeline.estimated_residual_ns);
     }
   }
+  if (!timeline.anchor.empty()) json["anchor"] = timeline.anchor;
+  if (timeline.estimated_anchor_ns > 0) {
+    json["anchor_estimate_ms"] = Ms(timeline.estimated_anchor_ns);
+  }
   if (const auto ns = TimeToSecondToken(timeline)) json["ttst_ms"] = Ms(*ns);
   if (const auto ns = TransferTime(timeline)) json["transfer_ms"] = Ms(*ns);
   if (const auto ns = TimePerOutputToken(timeline)) json["tpot_ms"] = Ms(*ns);

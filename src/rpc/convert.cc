@@ -142,6 +142,8 @@ void TimelineToProto(const Timeline& t, v1::TimelineMessage* m) {
   m->set_num_source_tokens(t.num_source_tokens);
   m->set_estimated_residual_ns(t.estimated_residual_ns);
   m->set_estimated_source_ns(t.estimated_source_ns);
+  m->set_anchor(t.anchor);
+  m->set_estimated_anchor_ns(t.estimated_anchor_ns);
 }
 
 // The received timeline starts at 1 ns, so that "did not happen" stays 0.
@@ -160,6 +162,8 @@ Timeline TimelineFromProto(const v1::TimelineMessage& m) {
   t.num_source_tokens = m.num_source_tokens();
   t.estimated_residual_ns = m.estimated_residual_ns();
   t.estimated_source_ns = m.estimated_source_ns();
+  t.anchor = m.anchor();
+  t.estimated_anchor_ns = m.estimated_anchor_ns();
   return t;
 }
 
@@ -306,6 +310,7 @@ v1::PrefillStart ToProto(const RemotePrefillRequest& request) {
   m.set_cache_salt(request.cache_salt);
   m.set_receiver_address(request.receiver_address);
   m.set_verify(static_cast<uint32_t>(request.verify));
+  m.set_anchor(std::string(request.anchor.begin(), request.anchor.end()));
   return m;
 }
 
@@ -331,6 +336,7 @@ absl::StatusOr<RemotePrefillRequest> FromProto(const v1::PrefillStart& m, int vo
   LYNX_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(m.sampling(), vocab_size));
   request.cache_salt = m.cache_salt();
   request.receiver_address = m.receiver_address();
+  request.anchor.assign(m.anchor().begin(), m.anchor().end());
   LYNX_ASSIGN_OR_RETURN(request.verify, VerifyModeFromProto(m.verify()));
   return request;
 }
@@ -338,12 +344,13 @@ absl::StatusOr<RemotePrefillRequest> FromProto(const v1::PrefillStart& m, int vo
 v1::Verify ToProto(const VerifyRequest& request) {
   v1::Verify m;
   m.set_position(request.position);
+  m.set_round(request.round);
   CopyIds(request.drafts, m.mutable_drafts());
   return m;
 }
 
 absl::StatusOr<VerifyRequest> FromProto(const v1::Verify& m, AttemptId attempt, int vocab_size) {
-  VerifyRequest request{.attempt = attempt, .position = m.position(), .drafts = {}};
+  VerifyRequest request{.attempt = attempt, .round = m.round(), .position = m.position(), .drafts = {}};
   LYNX_ASSIGN_OR_RETURN(request.drafts, CheckedIds("drafts", m.drafts(), vocab_size));
   return request;
 }
@@ -358,6 +365,7 @@ v1::PrefillReply ToProto(const RemotePrefillEvent& event) {
     verified.set_position(event.position);
     for (const TokenOutput& token : event.verified) TokenToProto(token, verified.add_tokens());
     verified.set_round_over(event.round_over);
+    verified.set_round(event.round);
     verified.set_cannot_verify(event.cannot_verify);
   }
   m.set_step_ns(event.step_ns);
@@ -375,6 +383,7 @@ RemotePrefillEvent FromProto(const v1::PrefillReply& m, AttemptId attempt) {
   event.position = m.verified().position();
   for (const auto& token : m.verified().tokens()) event.verified.push_back(TokenFromProto(token));
   event.round_over = m.verified().round_over();
+  event.round = m.verified().round();
   event.cannot_verify = m.verified().cannot_verify();
   event.step_ns = m.step_ns();
   event.error = ErrorFromProto(m.error_code(), m.error_message());

@@ -8,7 +8,7 @@
 
 namespace lynx {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 
 // "" when a decode and a prefill daemon agree on everything that the hand-off relies on; else the
 // first field that differs, with both values.

@@ -6,6 +6,7 @@
 namespace lynx {
 namespace {
 
+constexpr double kLongerNetworkWeight = 0.05;
 constexpr double kStepsPerAnswer = 1.5;  // half of the running one, and its own
 
 }  // namespace
@@ -25,7 +26,10 @@ void VerifyPolicy::ObserveStep(int64_t step_ns) {
 
 void VerifyPolicy::ObserveRound(int64_t round_ns, int64_t step_ns) {
   ObserveStep(step_ns);
-  network_ns_.Observe(std::max(1.0, static_cast<double>(round_ns) - kStepsPerAnswer * step_ns_));
+  const double network_ns =
+      std::max(1.0, static_cast<double>(round_ns) - kStepsPerAnswer * step_ns_);
+  const bool shorter = network_ns_ == 0 || network_ns < network_ns_;
+  network_ns_ += (shorter ? 1 : kLongerNetworkWeight) * (network_ns - network_ns_);
 }
 
 int64_t VerifyPolicy::ResidualNs(int num_tokens, int64_t bytes_here, int64_t since_ns) const {
@@ -36,8 +40,7 @@ int64_t VerifyPolicy::ResidualNs(int num_tokens, int64_t bytes_here, int64_t sin
 }
 
 int64_t VerifyPolicy::SourceNs() const {
-  return std::max<int64_t>(1,
-                           static_cast<int64_t>(network_ns_.value() + kStepsPerAnswer * step_ns_));
+  return std::max<int64_t>(1, static_cast<int64_t>(network_ns_ + kStepsPerAnswer * step_ns_));
 }
 
 }  // namespace lynx

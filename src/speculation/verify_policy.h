@@ -3,7 +3,10 @@
 //
 // The target is here after bytes / rate; the prefill side's answer after the network's share of a
 // round and about one and a half of its steps (half of the one that runs, then its own). Whichever
-// is sooner is worth it. Everything is learnt from what has been seen, exponentially weighted.
+// is sooner is worth it. Everything is learnt from what has been seen, exponentially weighted; of
+// the network's share a shorter one is believed at once, a longer one slowly: on a busy prefill
+// side rounds also wait for what is no network, and a round too many costs a few rows there, one
+// too few the whole wait for the target here.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +41,8 @@ class VerifyPolicy {
  private:
   LearntMean bytes_per_token_;
   LearntMean bytes_per_ns_;
-  LearntMean network_ns_;
-  double step_ns_ = 0;  // 0: not known
+  double network_ns_ = 0;  // 0: not known
+  double step_ns_ = 0;     // the same
 };
 
 }  // namespace lynx

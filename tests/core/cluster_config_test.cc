@@ -104,6 +104,27 @@ TEST(ClusterConfig, APeerIsNotLostBetweenTwoHeartbeats) {
   EXPECT_EQ(CheckClusterConfig(*config).message(), "hostname: empty");
 }
 
+TEST(ClusterConfig, AnAnchorHasWhatItNeeds) {
+  const auto check = [](const std::string& kv) {
+    const auto config = ParseClusterConfig("model: m\nkv: {" + kv + "}\n", "/etc/lynx.yaml");
+    EXPECT_TRUE(config.ok()) << config.status();
+    ClusterConfig c = *config;
+    c.context.urls = c.generation.urls = {"h:1"};
+    c.generation.urls = {"h:2"};
+    return std::string(CheckClusterConfig(c).message());
+  };
+  EXPECT_EQ(check("anchor: auto"), "");
+  EXPECT_EQ(check("anchor: k3v2"), "");
+  EXPECT_EQ(check("anchor: auto, anchor_table: widths.yaml"), "");
+  EXPECT_EQ(ParseClusterConfig("kv: {anchor_table: w.yaml}", "/etc/lynx.yaml")->kv.anchor_table,
+            "/etc/w.yaml");
+  EXPECT_EQ(check("anchor: table"), "kv.anchor: table: kv.anchor_table is missing");
+  EXPECT_EQ(check("anchor_table: w.yaml"), "kv.anchor_table: not used by kv.anchor: default");
+  EXPECT_EQ(check("codec: int8, anchor: auto"),
+            "kv.anchor: auto: only codec planes can be cut, not int8");
+  EXPECT_FALSE(ParseClusterConfig("kv: {anchor: k5v2}", "c.yaml").ok());
+}
+
 TEST(ClusterConfig, PathsAreRelativeToTheFile) {
   const auto config = ParseClusterConfig("model: ../m.gguf\n", "/etc/lynx/c.yaml");
   ASSERT_TRUE(config.ok());

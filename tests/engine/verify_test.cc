@@ -338,6 +338,65 @@ TEST(Verify, ThePrefillSideRefusesRoundsItCannotAnswer) {
   pair.ExpectNoLeak();
 }
 
+// Rounds that come while a step runs: the last one is judged, and only that is answered.
+TEST(Verify, ALongerRoundTakesThePlaceOfOneThatWaits) {
+  Pair pair(Options(VerifyMode::kSource));
+  const Request r = MakeRequest("a", RandomPrompt(70, 1), 40);
+  const auto text = Alone(r);
+  RemotePrefillRequest job;
+  job.attempt = {1, 2};
+  job.prompt_ids = r.prompt_ids;
+  job.sampling = r.sampling;
+  job.verify = VerifyMode::kSource;
+  std::vector<RemotePrefillEvent> events;
+  pair.prefill->SubmitPrefill(job, [&](RemotePrefillEvent e) { events.push_back(std::move(e)); });
+  for (int i = 0; i < 4; ++i) pair.prefill->Step();
+  ASSERT_EQ(events.size(), 2u);
+  const auto send = [&](uint32_t round, int num_drafts) {
+    pair.prefill->Verify({.attempt = job.attempt,
+                          .round = round,
+                          .position = 72,
+                          .drafts = {text.begin() + 2, text.begin() + 2 + num_drafts}});
+  };
+  send(1, 1);
+  send(2, 4);
+  for (int i = 0; i < 3; ++i) pair.prefill->Step();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_TRUE(events[2].round_over && !events[2].cannot_verify);
+  EXPECT_EQ(events[2].round, 2u);
+  ASSERT_EQ(events[2].verified.size(), 5u);
+  EXPECT_EQ(events[2].verified.back().id, text[6]);
+  // The first was served just before the second came: what is left of that is judged.
+  send(3, 8);
+  for (int i = 0; i < 3; ++i) pair.prefill->Step();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[3].round, 3u);
+  EXPECT_EQ(events[3].position, 77);
+  EXPECT_EQ(events[3].verified.size(), 4u);
+  pair.prefill->CancelPrefill(job.attempt);
+  pair.ExpectNoLeak();
+}
+
+// The decode side takes many steps in one of the prefill side's.
+TEST(Verify, ABusyPrefillSideGetsLongRounds) {
+  const Request r = MakeRequest("a", RandomPrompt(150, 1), 60, 0.8f, 3);
+  Pair pair(Options(VerifyMode::kSource));
+  pair.link.anchor_bits = 7;
+  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+  pair.Submit(r);
+  int num_prefill_steps = 0;
+  while (!pair.clients.AllFinished() && num_prefill_steps < 200) {
+    pair.prefill->Step();
+    ++num_prefill_steps;
+    pair.link.Pump();
+    for (int i = 0; i < 12; ++i) pair.decode->Step();
+  }
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+  EXPECT_LT(num_prefill_steps, 25) << "about eight tokens a round";
+  EXPECT_EQ(pair.decode->stats().source_refusals, 0);
+  pair.ExpectNoLeak();
+}
+
 TEST(Verify, TwoHundredRequestsWithFaultsAndCancels) {
   std::mt19937 rng(11);
   EngineOptions options = Options(VerifyMode::kAuto);

@@ -200,6 +200,8 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
     output.timeline.num_verify_rounds = 2;
     output.timeline.num_source_tokens = 5;
     output.timeline.estimated_source_ns = 3'000'000;
+    output.timeline.anchor = "k3v2";
+    output.timeline.estimated_anchor_ns = 4'000'000;
     return std::vector{output};
   });
   const Json usage = Whole(R"({"prompt":"ab","lynx":{"timeline":true}})")["usage"];
@@ -212,6 +214,8 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
   EXPECT_EQ(usage["lynx"]["verify_rounds"], 2);
   EXPECT_EQ(usage["lynx"]["verified_by_source"], 5);
   EXPECT_EQ(usage["lynx"]["verify_estimate_ms"], (Json{{"source", 3.0}}));
+  EXPECT_EQ(usage["lynx"]["anchor"], "k3v2");
+  EXPECT_EQ(usage["lynx"]["anchor_estimate_ms"], 4.0);
   EXPECT_EQ(usage["lynx"]["tpot_ms"], 2.5);
   EXPECT_EQ(usage["lynx"]["longest_stall_ms"], 4.0);
   EXPECT_EQ(usage["lynx"]["acceptance_rate"], 0.75);

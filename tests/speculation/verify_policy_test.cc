@@ -30,6 +30,9 @@ TEST(VerifyPolicy, TheSourceTakesTheNetworkAndAStepAndAHalf) {
   EXPECT_EQ(policy.SourceNs(), 20 * kMs);
   policy.ObserveStep(100 * kMs);  // it has become busy
   EXPECT_EQ(policy.SourceNs(), 155 * kMs);
+  policy.ObserveRound(254 * kMs, 100 * kMs);  // 104 ms more than steps explain: once
+  EXPECT_NEAR(static_cast<double>(policy.SourceNs()), (5 + 0.05 * 99 + 150) * kMs, kMs);
+  policy.ObserveRound(155 * kMs, 100 * kMs);
   policy.ObserveStep(0);  // not known: the last word stands
   EXPECT_EQ(policy.SourceNs(), 155 * kMs);
 }

@@ -85,6 +85,7 @@ absl::Status CompareServers(const std::vector<std::string>& names, int num_round
   }
   for (size_t peer = 1; peer < names.size(); ++peer) {
     for (size_t figure = 0; figure < results[0][0].figures.size(); ++figure) {
+      if (results[0][0].figures[figure].first.starts_with("std_")) continue;
       emit(RatioLine(names[0], results[0], names[peer], results[peer], figure));
     }
   }

@@ -21,8 +21,9 @@ struct ServerRound {
 // Runs rounds 1..num_rounds; each asks every server once, and begins with the next one. Emits a
 // line for each server and round, then medians and spreads ((largest - smallest) / median) of
 // each server, then for each peer the ratios of server 0 to it: the median, least and largest
-// over rounds of the quotient within a round. Figures whose name ends in _ms are better when they
-// are less. Fails when a server completes nothing in a round. names: two or more.
+// over rounds of the quotient within a round, but none of figures that begin with std_. Figures
+// that end in _ms are better when they are less. Fails when a server completes nothing in a round.
+// names: two or more.
 absl::Status CompareServers(const std::vector<std::string>& names, int num_rounds,
                             const std::function<ServerRound(size_t server, int round)>& run,
                             const std::function<void(const nlohmann::ordered_json&)>& emit);

@@ -26,9 +26,10 @@ struct RandomPromptOptions {
   uint64_t seed = 0;
 };
 
-// Random English words, one token each (and the beginning-of-sequence token on top, where a model
-// has one) in the vocabularies of GPT-2, Llama 3, Qwen and SmolLM2, so a prompt needs no
-// tokenizer and is the same for every server. The same options give the same prompts.
+// Random English words, so common that each is one token (of SmolLM2's vocabulary, which is tested,
+// and of others nearly always); a beginning-of-sequence token comes on top where a model has one.
+// So prompts need no tokenizer and are the same for every server. The same options give the same
+// prompts.
 std::vector<ServePrompt> RandomPrompts(const RandomPromptOptions& options);
 // The words they are made of.
 std::span<const std::string_view> RandomPromptWords();

@@ -299,7 +299,7 @@ TEST_F(BenchServeTest, SideBySidePrintsRoundsMediansAndRatios) {
   std::vector<Json> lines;
   std::istringstream text(Run(absl::StatusCode::kOk));
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
-  ASSERT_EQ(lines.size(), 10u + 2 + 7);
+  ASSERT_EQ(lines.size(), 10u + 2 + 6);
   EXPECT_EQ(lines[0]["server"], "own");
   EXPECT_EQ(lines[2]["server"], "peer");  // the second round begins with the other
   EXPECT_EQ(lines[2]["round"], 2);
@@ -308,8 +308,8 @@ TEST_F(BenchServeTest, SideBySidePrintsRoundsMediansAndRatios) {
   EXPECT_TRUE(lines[11]["p99_e2el_ms"].contains("spread"));
   EXPECT_EQ(lines[12]["metric"], "request_throughput");
   EXPECT_EQ(lines[12]["better"], "higher");
-  EXPECT_EQ(lines[18]["metric"], "p99_e2el_ms");
-  EXPECT_EQ(lines[18]["better"], "lower");
+  EXPECT_EQ(lines[17]["metric"], "p99_e2el_ms");
+  EXPECT_EQ(lines[17]["better"], "lower");
   // A test request and two of warm-up for each server, then 30 prompts that each server gets once.
   ASSERT_EQ(prompts_.size(), 2u * 3 + 2 * 30);
   EXPECT_EQ(std::set<std::string>(prompts_.begin() + 6, prompts_.end()).size(), 30u);

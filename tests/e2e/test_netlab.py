@@ -2,7 +2,9 @@
 """Gateway, prefill and decode on three hosts (network namespaces) with shaped links."""
 
 import ctypes
+import datetime
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -47,11 +49,12 @@ def in_host(name, function):
 
 
 class Lab:
-    """Three hosts at a link rate, one daemon on each."""
+    """Hosts at a link rate, one daemon on each: a gateway, a decode and some prefill daemons."""
 
-    def __init__(self, rate, *flags):
+    def __init__(self, rate, *flags, num_prefill=1):
         self.rate = rate
         self.flags = flags
+        self.prefill = [f"p{i}" for i in range(num_prefill)]
 
     def netlab(self, *args):
         subprocess.run([NETLAB, *args], check=True, capture_output=True,
@@ -63,13 +66,18 @@ class Lab:
         config = os.path.join(self.directory.name, "cluster.yaml")
         with open(config, "w") as f:
             f.write(f"hostname: 0.0.0.0\nport: 8000\nmodel: {MODEL}\nthreads: 1\n"
-                    "context_servers: {urls: ['p0:9100']}\n"
+                    f"context_servers: {{num_instances: {len(self.prefill)}, "
+                    f"urls: {[p + ':9100' for p in self.prefill]}}}\n"
                     "generation_servers: {urls: ['d0:9200']}\n")
-        self.netlab("up", "--hosts", "3", "--rate", self.rate, "--delay", "0.2ms")
+        self.netlab("up", "--prefill", str(len(self.prefill)), "--decode", "1", "--rate", self.rate,
+                    "--delay", "0.2ms")
         try:
-            for host, role in (("p0", "prefill"), ("d0", "decode"), ("gw", "gateway")):
+            roles = [(p, "prefill") for p in self.prefill] + [("d0", "decode"), ("gw", "gateway")]
+            for host, role in roles:
                 log = open(os.path.join(self.directory.name, host + ".log"), "w")
-                flags = self.flags if role != "gateway" else ()
+                flags = [] if role == "gateway" else list(self.flags)
+                if role == "prefill":
+                    flags += ["--index", host[1:]]
                 self.processes.append(subprocess.Popen(
                     [NETLAB, "exec", host, LYNX, role, "--config", config, *flags], stdout=log,
                     stderr=log, env={**os.environ, "NETLAB_PREFIX": PREFIX}))
@@ -96,6 +104,35 @@ class Lab:
             with open(os.path.join(self.directory.name, name)) as f:
                 text += f"--- {name}\n{f.read()[-3000:]}"
         return text
+
+    def sent_bytes(self, host):
+        """What has left a host since its cable was made."""
+        path = "/sys/class/net/eth0/statistics/tx_bytes"
+        return int(subprocess.run(["ip", "netns", "exec", f"{PREFIX}-{host}", "cat", path],
+                                  check=True, capture_output=True).stdout)
+
+    def wait_until_sending(self, num_bytes, timeout=60):
+        """The first prefill host that sends so many bytes more."""
+        before = {p: self.sent_bytes(p) for p in self.prefill}
+        end = time.time() + timeout
+        while time.time() < end:
+            for p in self.prefill:
+                if self.sent_bytes(p) - before[p] > num_bytes:
+                    return p
+            time.sleep(0.02)
+        raise AssertionError(self.logs())
+
+    def seconds_until_noticed(self, at, timeout=30):
+        """From a time to when the decode daemon lost a peer, by its log."""
+        end = time.time() + timeout
+        while time.time() < end:
+            with open(os.path.join(self.directory.name, "d0.log")) as f:
+                for found in re.findall(r"(\S+)Z warning \[\S+\] transport: lost peer", f.read()):
+                    when = datetime.datetime.fromisoformat(found + "+00:00").timestamp()
+                    if when >= at:
+                        return when - at
+            time.sleep(0.1)
+        raise AssertionError(self.logs())
 
     def __exit__(self, *_):
         for process in self.processes:
@@ -209,3 +246,21 @@ def test_pulled_cable_never_gives_unverified_text(expected):
         lab.netlab("link", "p0", "up")
         lab.wait_ready()
         assert lab.complete(prompt, 64, **options)[0] == want
+
+
+def test_cable_pulled_mid_transfer_and_another_prefill_daemon_takes_over(expected):
+    prompt, options, want = next(e for e in expected if len(e[0]) > 1000 and not e[1])
+    with Lab("50mbit", num_prefill=2) as lab:
+        result = {}
+        thread = threading.Thread(
+            target=lambda: result.update(answer=lab.complete(prompt, 64, **options)))
+        thread.start()
+        host = lab.wait_until_sending(2 << 20)
+        at = time.time()
+        lab.netlab("link", host, "down")
+        print(f"\ncable of {host} pulled: noticed after {lab.seconds_until_noticed(at):.2f} s")
+        thread.join(100)
+        assert not thread.is_alive()
+        got, answer = result["answer"]
+        assert got == want, answer
+        assert answer["handoffs"] > 1

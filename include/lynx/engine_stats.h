@@ -28,6 +28,7 @@ struct EngineStats {  // a snapshot for /metrics; counters are cumulative
   int64_t step_rows_le[std::size(kStepRowLimits) + 1] = {};
   int64_t step_rows = 0;         // in all
   int64_t queue_rejections = 0;  // the waiting queue was full
+  int64_t queue_timeouts = 0;    // waited too long in it
   int64_t num_preemptions = 0, finished_stop = 0, finished_length = 0, finished_abort = 0,
           finished_error = 0;
   int64_t leases_expired = 0;  // transfers that the receiver did not renew, among the failed

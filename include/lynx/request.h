@@ -41,7 +41,8 @@ struct Request {
   std::vector<TokenId> emitted_ids;
   SamplingParams sampling;
   std::string cache_salt;
-  int priority = 0;
+  int priority = 0;     // lower = earlier
+  uint64_t client = 0;  // who asks, for fair shares
   bool show_drafts = false;
   std::optional<VerifyMode> verify;  // absent: the engine's
   int64_t arrival_ns = 0;            // monotonic clock of the process that received it; 0: now
@@ -71,9 +72,11 @@ struct EngineOutput {
   std::vector<std::optional<TokenOutput>> prompt_logprobs;  // once; [0] is null
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<TokenId> stop_token;  // the stop token that ended it, if not an eos
-  absl::Status error;                 // not OK: the request has failed, nothing follows
-  int num_cached_tokens = 0;          // with the first token: prefix hits where it was prefilled
-  Timeline timeline;                  // with finish_reason
+  // Not OK: the request has failed, nothing follows. kResourceExhausted: the queue was full;
+  // kDeadlineExceeded: waited too long in it.
+  absl::Status error;
+  int num_cached_tokens = 0;  // with the first token: prefix hits where it was prefilled
+  Timeline timeline;          // with finish_reason
   bool finished() const { return finish_reason != FinishReason::kNone || !error.ok(); }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the waiting queue to blocks and a seat, and back.
 #include <algorithm>
+#include <tuple>
 
 #include "engine/engine_impl.h"
 
@@ -8,6 +9,7 @@ namespace lynx {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
+constexpr int64_t kNsPerSecond = 1'000'000'000;
 // A step looks at no more waiting sequences than this that cannot be admitted.
 constexpr int kMaxLeftOut = 64;
 
@@ -53,6 +55,8 @@ void EngineImpl::AdmitWaiting() {
   counters_.num_deferred = 0;
   if (waiting_.empty()) return;
   UpdateRemoteDeadlines();
+  FailOverdue();
+  OrderWaiting(0);
   bool admitted_any = false;
   int num_left_out = 0;
   for (size_t i = 0; i < waiting_.size() && num_left_out < kMaxLeftOut; ++i) {
@@ -64,6 +68,7 @@ void EngineImpl::AdmitWaiting() {
     }
     admitted_any = true;
     for (size_t j = 0; j < i; ++j) ++waiting_[j]->times_passed;
+    OrderWaiting(i + 1);
   }
   if (!admitted_any) return;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
@@ -71,8 +76,47 @@ void EngineImpl::AdmitWaiting() {
       ++it;
       continue;
     }
+    fair_share_.Dequeue((*it)->client);
     seated_.push_back(std::move(*it));
     it = waiting_.erase(it);
+  }
+}
+
+// The order of service of those from `begin` on.
+void EngineImpl::OrderWaiting(size_t begin) {
+  for (size_t i = begin; i < waiting_.size(); ++i) {
+    Sequence& s = *waiting_[i];
+    s.client_served = options_.fair_share ? fair_share_.counter(s.client) : 0;
+  }
+  std::sort(waiting_.begin() + static_cast<ptrdiff_t>(begin), waiting_.end(),
+            [](const Owned& a, const Owned& b) {
+              return std::tie(a->priority, a->client_served, a->number) <
+                     std::tie(b->priority, b->client_served, b->number);
+            });
+}
+
+bool EngineImpl::Overdue(const Sequence& s) const {
+  return options_.queue_timeout_s > 0 &&
+         Now() - s.queued_ns >= options_.queue_timeout_s * kNsPerSecond;
+}
+
+std::string EngineImpl::OverdueMessage() const {
+  return absl::StrCat("waited ", options_.queue_timeout_s, " s in the queue");
+}
+
+// Whose turn has not come in time. One that was admitted before stays. The decode side starts a
+// refused job again, elsewhere if it can.
+void EngineImpl::FailOverdue() {
+  for (const Owned& s : waiting_) {
+    if (s->state != State::kWaiting || s->timeline.at(Event::kScheduled) != 0 || !Overdue(*s)) {
+      continue;
+    }
+    ++counters_.queue_timeouts;
+    if (s->prefill_only()) {
+      FailPrefillJob(*s, absl::ResourceExhaustedError(OverdueMessage()));
+    } else {
+      FailRequest(*s, absl::DeadlineExceededError(OverdueMessage()));
+    }
   }
 }
 
@@ -142,7 +186,11 @@ void EngineImpl::StartAdmitted(Sequence& s, bool remote) {
   const bool first_time = s.timeline.at(Event::kScheduled) == 0;
   s.timeline.Mark(Event::kScheduled, now);
   s.timeline.Mark(Event::kPrefillStarted, now);
-  if (first_time) counters_.prompt_tokens += s.num_tokens();
+  const int wanted = s.num_tokens() - s.num_computed_tokens;
+  if (first_time) {
+    counters_.prompt_tokens += s.num_tokens();
+    fair_share_.ChargePrompt(s.client, wanted);
+  }
   counters_.prompt_tokens_cached += s.num_computed_tokens;
   counters_.prefix_queries += s.num_tokens();
   counters_.prefix_hits += s.num_computed_tokens;
@@ -154,8 +202,8 @@ void EngineImpl::StartAdmitted(Sequence& s, bool remote) {
   if (remote_ != nullptr) ++counters_.local_prefills;
   s.state = State::kPrefilling;
   if (s.prefill_only() && !StartSending(s)) return;
-  const int wanted = s.num_tokens() - s.num_computed_tokens;
-  if (const int rows = scheduler_.AdmittedRows(wanted); rows > 0) AddRows(s, rows);
+  const int rows = scheduler_.AdmittedRows(s.num_computed_tokens, wanted);
+  if (rows > 0) AddRows(s, rows);
 }
 
 // False, with nothing taken, when the pool cannot give that many.

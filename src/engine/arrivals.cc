@@ -110,6 +110,8 @@ void EngineImpl::Apply(SubmitCommand& command) {
   s->number = next_number_++;
   s->id = std::move(r.id);
   s->priority = r.priority;
+  s->client = r.client;
+  s->queued_ns = Now();
   s->cache_salt = std::move(r.cache_salt);
   s->show_drafts = r.show_drafts;
   s->verify = r.verify.value_or(options_.verify);
@@ -172,6 +174,9 @@ void EngineImpl::Apply(SubmitPrefillCommand& command) {
   }
   auto s = std::make_unique<Sequence>();
   s->number = next_number_++;
+  s->priority = r.priority;
+  s->client = r.client;
+  s->queued_ns = Now();
   s->cache_salt = r.cache_salt;
   s->prefill_sink = std::move(command.sink);
   s->tokens = std::move(r.prompt_ids);
@@ -239,10 +244,8 @@ void EngineImpl::Apply(const StopCommand& command) {
 }
 
 void EngineImpl::Enqueue(Owned sequence) {
-  const auto later = std::upper_bound(
-      waiting_.begin(), waiting_.end(), sequence,
-      [](const Owned& a, const Owned& b) { return a->precedence() < b->precedence(); });
-  waiting_.insert(later, std::move(sequence));
+  fair_share_.Enqueue(sequence->client);
+  waiting_.push_back(std::move(sequence));
 }
 
 }  // namespace lynx

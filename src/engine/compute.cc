@@ -41,11 +41,16 @@ void EngineImpl::AddRows(Sequence& s, int num_rows) {
 
 void EngineImpl::RunBatch() {
   const int64_t begin_ns = Now();
+  PromptWork prompt;
+  for (const BatchEntry& entry : batch_.entries()) {
+    if (entry.sequence->state == State::kPrefilling) prompt.Add(entry.position, entry.num_rows);
+  }
   model_.Forward(batch_.View(model_.chooses_tokens()), kv_cache_->view(), logits_.get(),
                  after_layer_);
   CountRows(batch_.num_rows());
-  ObserveStep(Now() - begin_ns);
+  ObserveStep(prompt.num_rows > 0, Now() - begin_ns);
   for (const BatchEntry& entry : batch_.entries()) UseLogits(entry);
+  scheduler_.Observe(prompt, Now() - begin_ns);
 }
 
 void EngineImpl::UseLogits(const BatchEntry& entry) {
@@ -231,6 +236,7 @@ void EngineImpl::AddVerified(Sequence& s, TokenOutput token, int64_t drafted_ns)
   s.tokens.push_back(id);
   s.counts.AddOutput(id);
   ++counters_.generation_tokens;
+  fair_share_.ChargeOutput(s.client, 1);
   const FinishReason reason = EndedBy(s);
   if (reason == FinishReason::kNone) return;
   const bool is_eos = Contains(model_.config().eos_ids, id);

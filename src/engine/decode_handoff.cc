@@ -75,6 +75,8 @@ void EngineImpl::StartAttempt(Sequence& s) {
   request.sampling = s.sampling;
   if (!s.prompt_logprobs_wanted) request.sampling.num_prompt_logprobs = -1;
   request.cache_salt = s.cache_salt;
+  request.priority = s.priority;
+  request.client = s.client;
   request.receiver_address = receiver_address_;
   request.anchor = job.anchor;
   const bool is_auto = s.verify == VerifyMode::kAuto && s.attempt->verify == VerifyMode::kSource;
@@ -167,6 +169,11 @@ void EngineImpl::CompleteHandoff(Sequence& s) {
 
 void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {
   ++s.num_failed_attempts;
+  if (absl::IsResourceExhausted(status) && Overdue(s)) {
+    ++counters_.queue_timeouts;
+    FailRequest(s, absl::DeadlineExceededError(OverdueMessage()));
+    return;
+  }
   if (IsFinal(status) || s.num_failed_attempts >= options_.max_prefill_attempts) {
     FailRequest(
         s, absl::Status(FinalCode(status), absl::StrCat("hand-off ", s.num_failed_attempts, " of ",

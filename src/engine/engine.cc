@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a request in the engine.
 //
-//   1. kWaiting      in order of (priority, arrival). Admitted when a seat is free and blocks cover
-//                    all its tokens and the draft window; the longest exact prefix is attached.
+//   1. kWaiting      in order of (priority, what its client has got so far, arrival). Admitted when
+//                    a seat is free and blocks cover all its tokens and the draft window; the
+//                    longest exact prefix is attached.
 //   2. kPrefilling   colocated, prefill jobs, and short or mostly cached prompts of the decode
 //                    role: chunks of its tokens run; the last row's logits give the next token.
 //   3. kLoading      decode role: a fresh attempt has been started on a prefill daemon. Token 1
@@ -41,6 +42,7 @@ namespace {
 // announces (a prefill daemon becoming usable, a deadline) has happened.
 constexpr int64_t kIdleNs = 1'000'000'000;
 constexpr int64_t kRetryNs = 20'000'000;
+constexpr int64_t kNsPerMs = 1'000'000;
 
 absl::Status CheckOptions(const EngineOptions& o, const Engine::Peers& peers) {
   const auto bad = [](const char* name, int64_t value, int64_t least) {
@@ -103,7 +105,8 @@ EngineImpl::EngineImpl(const EngineOptions& options, Model& model, EngineMemory 
       pins_(pool_),
       scheduler_({.max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
-                  .shrink_prefill = options.role != Role::kPrefill}),
+                  .step_target_ns =
+                      options.role == Role::kPrefill ? 0 : options.itl_target_ms * kNsPerMs}),
       draft_policy_(options.max_draft_tokens, options.min_draft_survival),
       anchor_policy_(options.anchors),
       sampler_(vocab_size_),
@@ -236,7 +239,10 @@ void EngineImpl::RemoveFinished() {
   const auto leave = [this](const Owned& s) {
     return s->state == State::kFinished && !s->output_pending;
   };
-  std::erase_if(waiting_, leave);
+  std::erase_if(waiting_, [&](const Owned& s) {
+    if (leave(s)) fair_share_.Dequeue(s->client);
+    return leave(s);
+  });
   std::erase_if(seated_, leave);
   for (size_t i = 0; i < seated_.size();) {
     if (seated_[i]->state != State::kWaiting) {
@@ -278,11 +284,7 @@ void EngineImpl::UpdateStats(bool progress) {
 }
 
 // How long this step's batch took. The newest one weighs a third.
-void EngineImpl::ObserveStep(int64_t ns) {
-  const auto entries = batch_.entries();
-  const bool has_prompt = std::any_of(entries.begin(), entries.end(), [](const BatchEntry& e) {
-    return e.sequence->state == State::kPrefilling;
-  });
+void EngineImpl::ObserveStep(bool has_prompt, int64_t ns) {
   int64_t& step_ns = has_prompt ? prompt_step_ns_ : answer_step_ns_;
   step_ns = step_ns == 0 ? ns : step_ns + (ns - step_ns) / 3;
 }

@@ -24,9 +24,14 @@ struct EngineOptions {
   Role role = Role::kColocated;
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;  // token budget of a step, also the prefill chunk
-  int max_model_len = 0;             // 0 = the model's
+  // colocated and decode role: prompt chunks shrink so that a step in which others decode takes no
+  // longer, as far as the steps before it tell; 0: they do not
+  int itl_target_ms = 50;
+  int max_model_len = 0;  // 0 = the model's
   int num_kv_blocks = 0;
-  int max_waiting = 256;  // more: kResourceExhausted
+  int max_waiting = 256;      // more: kResourceExhausted
+  int queue_timeout_s = 300;  // longer in the waiting queue at first: kDeadlineExceeded; 0: no end
+  bool fair_share = true;     // within a priority, the client that has got least comes first
   bool enable_prefix_caching = true;
   bool speculation = true;
   int max_draft_tokens = 64;

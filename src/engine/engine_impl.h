@@ -21,6 +21,7 @@
 #include "kv/prefix_cache.h"
 #include "model/model.h"
 #include "sampling/sampler.h"
+#include "sched/fair_share.h"
 #include "sched/scheduler.h"
 #include "speculation/anchor_policy.h"
 #include "speculation/draft_policy.h"
@@ -81,6 +82,8 @@ class EngineImpl final : public Engine {
   absl::Status Check(const RemotePrefillRequest& request) const;
   absl::Status CheckRoom();
   void Enqueue(Owned sequence);
+  bool Overdue(const Sequence& s) const;
+  std::string OverdueMessage() const;
 
   // admission.cc
   struct Admission {
@@ -92,6 +95,8 @@ class EngineImpl final : public Engine {
   Admission PlanAdmission(const Sequence& s) const;
   int DraftWindow(const Sequence& s) const;
   void AdmitWaiting();
+  void FailOverdue();
+  void OrderWaiting(size_t begin);
   bool TryAdmit(Sequence& s);
   void UpdateRemoteDeadlines();
   bool WaitsForEqualPrefix(const Sequence& s, const Admission& admission) const;
@@ -105,7 +110,7 @@ class EngineImpl final : public Engine {
   // compute.cc
   void AddRows(Sequence& s, int num_rows);
   void RunBatch();
-  void ObserveStep(int64_t ns);
+  void ObserveStep(bool has_prompt, int64_t ns);
   void UseLogits(const BatchEntry& entry);
   void UsePrefillLogits(const BatchEntry& entry);
   void UseVerifyLogits(const BatchEntry& entry);
@@ -185,6 +190,7 @@ class EngineImpl final : public Engine {
   PrefixCache prefix_cache_;
   TransferPins pins_;
   Scheduler scheduler_;
+  FairShare fair_share_;
   DraftPolicy draft_policy_;
   VerifyPolicy verify_policy_;
   AnchorPolicy anchor_policy_;
@@ -195,8 +201,8 @@ class EngineImpl final : public Engine {
   RemotePrefill* const remote_;
   const std::string receiver_address_;
 
-  std::vector<Owned> waiting_;  // by precedence
-  std::vector<Owned> seated_;   // hold blocks; finished ones until the end of the step
+  std::vector<Owned> waiting_;
+  std::vector<Owned> seated_;  // hold blocks; finished ones until the end of the step
   std::unordered_map<std::string, Sequence*> by_id_;
   std::map<AttemptId, Sequence*> by_attempt_;
   // Prefill role: jobs whose first token is out and whose KV is still being sent.

@@ -21,6 +21,8 @@ struct RemotePrefillRequest {
   int num_cached_tokens = 0;        // multiple of 64: the decode side has these blocks
   SamplingParams sampling;          // for token 1
   std::string cache_salt;
+  int priority = 0;  // of the request, as is the client
+  uint64_t client = 0;
   std::string receiver_address;               // Transport::address() of the decode daemon
   VerifyMode verify = VerifyMode::kResidual;  // what the KV is kept for after token 1
   AnchorPlanes anchor;                        // what to send first; empty: the plan's own

@@ -49,6 +49,9 @@ struct Sequence {
   int64_t number = 0;  // order of arrival, unique
   std::string id;
   int priority = 0;
+  uint64_t client = 0;
+  int64_t queued_ns = 0;     // when it came into the queue first
+  double client_served = 0;  // what its client had got when the queue was last put in order
   SamplingParams sampling;
   std::string cache_salt;
   bool show_drafts = false;

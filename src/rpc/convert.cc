@@ -197,6 +197,7 @@ constexpr Counter kCounters[] = {
     {"source_refusals", &EngineStats::source_refusals},
     {"step_rows", &EngineStats::step_rows},
     {"queue_rejections", &EngineStats::queue_rejections},
+    {"queue_timeouts", &EngineStats::queue_timeouts},
     {"leases_expired", &EngineStats::leases_expired},
     {"num_preemptions", &EngineStats::num_preemptions},
     {"finished_stop", &EngineStats::finished_stop},
@@ -246,6 +247,7 @@ v1::GenerateRequest ToProto(const Request& request) {
   *m.mutable_sampling() = SamplingToProto(request.sampling);
   m.set_cache_salt(request.cache_salt);
   m.set_priority(request.priority);
+  m.set_client(request.client);
   m.set_show_drafts(request.show_drafts);
   if (request.verify) m.set_verify(static_cast<uint32_t>(*request.verify));
   return m;
@@ -262,6 +264,7 @@ absl::StatusOr<Request> FromProto(const v1::GenerateRequest& m, int vocab_size) 
   LYNX_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(m.sampling(), vocab_size));
   request.cache_salt = m.cache_salt();
   request.priority = m.priority();
+  request.client = m.client();
   request.show_drafts = m.show_drafts();
   if (m.has_verify()) {
     LYNX_ASSIGN_OR_RETURN(request.verify, VerifyModeFromProto(m.verify()));
@@ -308,6 +311,8 @@ v1::PrefillStart ToProto(const RemotePrefillRequest& request) {
   m.set_num_cached_tokens(request.num_cached_tokens);
   *m.mutable_sampling() = SamplingToProto(request.sampling);
   m.set_cache_salt(request.cache_salt);
+  m.set_priority(request.priority);
+  m.set_client(request.client);
   m.set_receiver_address(request.receiver_address);
   m.set_verify(static_cast<uint32_t>(request.verify));
   m.set_anchor(std::string(request.anchor.begin(), request.anchor.end()));
@@ -335,6 +340,8 @@ absl::StatusOr<RemotePrefillRequest> FromProto(const v1::PrefillStart& m, int vo
   }
   LYNX_ASSIGN_OR_RETURN(request.sampling, SamplingFromProto(m.sampling(), vocab_size));
   request.cache_salt = m.cache_salt();
+  request.priority = m.priority();
+  request.client = m.client();
   request.receiver_address = m.receiver_address();
   request.anchor.assign(m.anchor().begin(), m.anchor().end());
   LYNX_ASSIGN_OR_RETURN(request.verify, VerifyModeFromProto(m.verify()));

@@ -9,9 +9,6 @@ namespace {
 
 // A waiting sequence that so many later ones have overtaken holds the queue until it fits.
 constexpr int kMaxTimesPassed = 32;
-// Share of the budget that prefill gets while others decode, and its least chunk.
-constexpr int kPrefillShare = 4;
-constexpr int kMinPrefillChunk = 32;
 
 int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
@@ -37,11 +34,7 @@ const Plan& Scheduler::Schedule(std::span<const RowRequest> requests, int num_fr
     if (requests[index].phase >= Phase::kPrefill) break;
     ScheduleOne(requests, index);
   }
-  const bool others_run = options_.shrink_prefill && !plan_.grants.empty();
-  prefill_tokens_left_ =
-      others_run ? std::min(tokens_left_, std::max(kMinPrefillChunk,
-                                                   options_.max_num_batched_tokens / kPrefillShare))
-                 : tokens_left_;
+  prefill_left_ = BudgetForPrefill();
   SchedulePrefills(requests);
   return plan_;
 }
@@ -94,6 +87,28 @@ int Scheduler::Youngest(std::span<const RowRequest> requests) const {
   return youngest;
 }
 
+Scheduler::PrefillBudget Scheduler::BudgetForPrefill() const {
+  const bool others_run = !plan_.grants.empty();
+  if (!others_run || options_.step_target_ns <= 0) {
+    return {.rows = tokens_left_, .min_rows = tokens_left_};
+  }
+  const double ns = static_cast<double>(options_.step_target_ns) - step_time_.base_ns();
+  return {.rows = std::min(tokens_left_, step_time_.max_known_rows()),
+          .min_rows = StepTimeModel::kMinRows,
+          .ns = std::max(0.0, ns)};
+}
+
+int Scheduler::RowsWithin(const PrefillBudget& budget, int position, int num_rows) const {
+  const int in_time = std::max(budget.min_rows, step_time_.RowsWithin(budget.ns, position));
+  return std::min({num_rows, budget.rows, in_time});
+}
+
+void Scheduler::Spend(PrefillBudget& budget, int position, int num_rows) const {
+  budget.rows -= num_rows;
+  budget.min_rows = std::max(0, budget.min_rows - num_rows);
+  budget.ns -= step_time_.PromptNs(position, num_rows);
+}
+
 // The first prompt in line gets half of the chunk for certain, the shortest of the others go next,
 // so that a short prompt does not wait for a long one to end.
 void Scheduler::SchedulePrefills(std::span<const RowRequest> requests) {
@@ -102,26 +117,27 @@ void Scheduler::SchedulePrefills(std::span<const RowRequest> requests) {
                      [&](int i) { return requests[i].phase != Phase::kPrefill || preempted_[i]; }),
       order_.end());
   if (order_.empty()) return;
-  const int head = order_.front();
-  const int reserved = std::min(requests[head].num_rows, (prefill_tokens_left_ + 1) / 2);
-  prefill_tokens_left_ -= reserved;
+  const RowRequest& head = requests[order_.front()];
+  const PrefillBudget whole = prefill_left_;
+  Spend(prefill_left_, head.position, RowsWithin(whole.Half(), head.position, head.num_rows));
+  const PrefillBudget others = prefill_left_;
   std::stable_sort(order_.begin() + 1, order_.end(),
                    [&](int a, int b) { return requests[a].num_rows < requests[b].num_rows; });
-  for (size_t i = 1; i < order_.size(); ++i) {
-    GrantPrefill(requests, order_[i], prefill_tokens_left_);
-  }
-  prefill_tokens_left_ += reserved;
-  GrantPrefill(requests, head, prefill_tokens_left_);
+  for (size_t i = 1; i < order_.size(); ++i) GrantPrefill(requests, order_[i]);
+  prefill_left_ = {.rows = whole.rows - (others.rows - prefill_left_.rows),
+                   .min_rows = whole.min_rows - (others.min_rows - prefill_left_.min_rows),
+                   .ns = whole.ns - (others.ns - prefill_left_.ns)};
+  GrantPrefill(requests, order_.front());
 }
 
-void Scheduler::GrantPrefill(std::span<const RowRequest> requests, int index, int max_rows) {
+void Scheduler::GrantPrefill(std::span<const RowRequest> requests, int index) {
   const RowRequest& r = requests[index];
-  const int num_rows = std::min(r.num_rows, max_rows);
+  const int num_rows = RowsWithin(prefill_left_, r.position, r.num_rows);
   if (num_rows <= 0) return;
   const int num_new_blocks = std::max(0, BlocksFor(r.position + num_rows) - r.num_blocks);
   if (!FindBlocks(requests, index, num_new_blocks)) return;
   blocks_left_ -= num_new_blocks;
-  prefill_tokens_left_ -= num_rows;
+  Spend(prefill_left_, r.position, num_rows);
   tokens_left_ -= num_rows;
   granted_rows_[index] = num_rows;
   plan_.grants.push_back({.index = index, .num_rows = num_rows, .num_new_blocks = num_new_blocks});
@@ -140,9 +156,9 @@ bool Scheduler::Admit(int num_blocks, int times_passed) {
   return true;
 }
 
-int Scheduler::AdmittedRows(int num_rows) {
-  const int granted = std::min(num_rows, prefill_tokens_left_);
-  prefill_tokens_left_ -= granted;
+int Scheduler::AdmittedRows(int position, int num_rows) {
+  const int granted = RowsWithin(prefill_left_, position, num_rows);
+  Spend(prefill_left_, position, granted);
   tokens_left_ -= granted;
   return granted;
 }

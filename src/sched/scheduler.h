@@ -4,7 +4,8 @@
 //
 // A step is filled under a token budget in this order: verification rows, decode rows, draft rows,
 // prefill chunks, and with what is left newly admitted sequences. While others decode, prefill gets
-// a quarter of the budget (shrink_prefill), so that a long prompt never freezes them.
+// only so many rows that the step should take no longer than step_target_ns, as far as the steps
+// before it tell (StepTimeModel), but at least StepTimeModel::kMinRows, so that it always goes on.
 //
 // Blocks: running sequences come before waiting ones. When a decode cannot get a block, the
 // youngest preemptible sequence gives its blocks up (and is computed again later); if that is the
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "lynx/types.h"
+#include "sched/step_time_model.h"
 
 namespace lynx {
 
@@ -61,7 +63,7 @@ class Scheduler {
   struct Options {
     int max_num_seqs = 64;
     int max_num_batched_tokens = 512;
-    bool shrink_prefill = true;  // while others decode
+    int64_t step_target_ns = 50'000'000;  // while others decode; 0: the whole budget always
   };
   explicit Scheduler(const Options& options) : options_(options) {}
 
@@ -73,26 +75,41 @@ class Scheduler {
   // them when so. Called in order of precedence; a refusal does not stop later, smaller ones,
   // except behind one that was passed over too often (`times_passed`).
   bool Admit(int num_blocks, int times_passed);
-  // After Admit: rows for the first prefill chunk in this very step, possibly 0.
-  int AdmittedRows(int num_rows);
+  // After Admit: rows from `position` on, of the first prefill chunk, in this very step; possibly
+  // 0.
+  int AdmittedRows(int position, int num_rows);
+  // After the step, with the prompt rows that it had.
+  void Observe(const PromptWork& work, int64_t ns) { step_time_.Observe(work, ns); }
 
   int num_free_seats() const { return options_.max_num_seqs - num_seated_; }
 
  private:
+  // What prompts may still take of this step. The first min_rows rows may exceed the time.
+  struct PrefillBudget {
+    int rows = 0;
+    int min_rows = 0;
+    double ns = 0;
+    PrefillBudget Half() const { return {(rows + 1) / 2, (min_rows + 1) / 2, ns / 2}; }
+  };
+
   void ScheduleOne(std::span<const RowRequest> requests, int index);
   void SchedulePrefills(std::span<const RowRequest> requests);
-  void GrantPrefill(std::span<const RowRequest> requests, int index, int max_rows);
+  void GrantPrefill(std::span<const RowRequest> requests, int index);
+  PrefillBudget BudgetForPrefill() const;
+  int RowsWithin(const PrefillBudget& budget, int position, int num_rows) const;
+  void Spend(PrefillBudget& budget, int position, int num_rows) const;
   bool FindBlocks(std::span<const RowRequest> requests, int index, int num_blocks);
   bool AnyLoading(std::span<const RowRequest> requests) const;
   int Youngest(std::span<const RowRequest> requests) const;
 
   Options options_;
+  StepTimeModel step_time_;
   Plan plan_;
   std::vector<int> order_;
   std::vector<int> granted_rows_;  // by index
   std::vector<bool> preempted_;    // by index
   int tokens_left_ = 0;
-  int prefill_tokens_left_ = 0;
+  PrefillBudget prefill_left_;
   int blocks_left_ = 0;
   int num_seated_ = 0;
   bool queue_blocked_ = false;

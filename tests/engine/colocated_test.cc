@@ -263,23 +263,6 @@ TEST(Colocated, CancelIsLegalAlwaysAndTwice) {
   EXPECT_EQ(c.engine->stats().blocks_request, 0);
 }
 
-TEST(Colocated, ALongPrefillDoesNotFreezeARunningDecode) {
-  EngineOptions options = SmallOptions();
-  options.max_num_batched_tokens = 128;
-  Colocated c(options);
-  c.Submit(MakeRequest("decode", {30, 31, 32}, 30));
-  c.engine->Step();
-  c.Submit(MakeRequest("long", RandomPrompt(1500, 1), 1));
-  c.fake.max_rows = 0;
-  for (int i = 0; i < 20; ++i) {
-    const size_t before = c.clients["decode"].tokens.size();
-    c.engine->Step();
-    EXPECT_EQ(c.clients["decode"].tokens.size(), before + 1);
-  }
-  EXPECT_LE(c.fake.max_rows, 33);
-  c.RunAll();
-}
-
 TEST(Colocated, PriorityOvertakesInTheQueue) {
   EngineOptions options = SmallOptions();
   options.max_num_seqs = 1;

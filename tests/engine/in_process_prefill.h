@@ -22,6 +22,8 @@ class InProcessPrefill final : public RemotePrefill {
   std::atomic<int> num_landed = 0;
   std::atomic<int> num_cancelled = 0;
   std::atomic<int> num_rounds = 0;
+  int last_priority = 0;  // of the last attempt, as is the client
+  uint64_t last_client = 0;
   absl::Status refuse_with;  // not OK: every attempt is refused with it
   bool swallow_first_token = false;
   bool lose_rounds = false;
@@ -33,6 +35,8 @@ class InProcessPrefill final : public RemotePrefill {
   void Start(const RemotePrefillRequest& request,
              std::function<void(RemotePrefillEvent)> sink) override {
     ++num_started;
+    last_priority = request.priority;
+    last_client = request.client;
     if (!refuse_with.ok()) {
       RemotePrefillEvent event;
       event.attempt = request.attempt;

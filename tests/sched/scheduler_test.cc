@@ -55,10 +55,46 @@ TEST(Scheduler, ServesVerifyThenDecodeThenDraftThenPrefill) {
   EXPECT_EQ(Rows(plan), (std::map<int, int>{{3, 9}, {2, 1}, {1, 1}, {0, 9}}));
 }
 
-TEST(Scheduler, PrefillGetsAQuarterWhileOthersDecode) {
+PromptWork Work(int position, int num_rows) {
+  PromptWork work;
+  work.Add(position, num_rows);
+  return work;
+}
+
+// Every row costs 1 ms, everything else 10 ms.
+void TeachAMillisecondPerRow(Scheduler& s) {
+  for (int i = 0; i < 50; ++i) {
+    s.Observe({}, 10'000'000);
+    s.Observe(Work(0, 100), 110'000'000);
+  }
+}
+
+TEST(Scheduler, PrefillStaysBelowTheTargetWhileOthersDecode) {
   Scheduler s({.max_num_seqs = 8, .max_num_batched_tokens = 512});
-  EXPECT_EQ(Rows(s.Schedule(std::vector{Prefill(0, 4000), Decode(1, 5, 1)}, 9))[0], 128);
-  EXPECT_EQ(Rows(s.Schedule(std::vector{Prefill(0, 4000)}, 9))[0], 512);
+  const std::vector<RowRequest> both = {Prefill(0, 4000), Decode(1, 5, 1)};
+  EXPECT_EQ(Rows(s.Schedule(both, 9))[0], StepTimeModel::kMinRows) << "nothing is known yet";
+  TeachAMillisecondPerRow(s);
+  EXPECT_NEAR(Rows(s.Schedule(both, 9))[0], 40, 2);
+  EXPECT_EQ(Rows(s.Schedule(std::vector{Prefill(0, 4000)}, 9))[0], 512) << "nobody to protect";
+}
+
+TEST(Scheduler, PrefillGoesOnWhereTheTargetCannotBeKept) {
+  Scheduler s({.step_target_ns = 5'000'000});
+  TeachAMillisecondPerRow(s);
+  const std::vector<RowRequest> requests = {Prefill(0, 4000), Prefill(2, 3000), Decode(1, 5, 1)};
+  const auto rows = Rows(s.Schedule(requests, 9));
+  EXPECT_EQ(rows.at(0) + rows.at(1), StepTimeModel::kMinRows) << "for all prompts together";
+  EXPECT_EQ(s.AdmittedRows(0, 100), 0);
+}
+
+TEST(Scheduler, SeveralPromptsShareTheTime) {
+  Scheduler s({.max_num_seqs = 8, .max_num_batched_tokens = 512});
+  TeachAMillisecondPerRow(s);
+  const std::vector<RowRequest> requests = {Prefill(0, 4000), Prefill(1, 5), Decode(2, 5, 1)};
+  auto rows = Rows(s.Schedule(requests, 9));
+  EXPECT_EQ(rows[1], 5);
+  EXPECT_NEAR(rows[0], 35, 2);
+  EXPECT_LE(s.AdmittedRows(0, 100), 1);
 }
 
 TEST(Scheduler, AShortPromptDoesNotWaitForALongOne) {
@@ -126,10 +162,10 @@ TEST(Scheduler, AdmissionNeedsBlocksASeatAndASpareBlock) {
   Scheduler s({.max_num_seqs = 2, .max_num_batched_tokens = 512});
   s.Schedule({}, 10);
   EXPECT_TRUE(s.Admit(6, 0));
-  EXPECT_EQ(s.AdmittedRows(400), 400);
+  EXPECT_EQ(s.AdmittedRows(0, 400), 400);
   EXPECT_FALSE(s.Admit(4, 0)) << "no spare block";
   EXPECT_TRUE(s.Admit(3, 0)) << "smaller ones go past";
-  EXPECT_EQ(s.AdmittedRows(400), 112);
+  EXPECT_EQ(s.AdmittedRows(0, 400), 112);
   EXPECT_FALSE(s.Admit(0, 0)) << "no seat";
 }
 
@@ -144,8 +180,8 @@ TEST(Scheduler, WhatTakesNoSeatLeavesThemAll) {
 TEST(Scheduler, PrefillShrinksOnlyWhereDecodesAreToBeProtected) {
   const std::vector<RowRequest> requests = {Decode(0, 10, 1), Prefill(1, 1000)};
   Scheduler protects({.max_num_batched_tokens = 512});
-  EXPECT_EQ(Rows(protects.Schedule(requests, 9))[1], 128);
-  Scheduler does_not({.max_num_batched_tokens = 512, .shrink_prefill = false});
+  EXPECT_EQ(Rows(protects.Schedule(requests, 9))[1], StepTimeModel::kMinRows);
+  Scheduler does_not({.max_num_batched_tokens = 512, .step_target_ns = 0});
   EXPECT_EQ(Rows(does_not.Schedule(requests, 9))[1], 511);
 }
 

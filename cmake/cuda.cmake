@@ -14,7 +14,8 @@ else()
 endif()
 option(LYNX_CUDA "Build the CUDA back-end" ${lynx_have_nvcc})
 if(LYNX_CUDA)
-  set(LYNX_CUDA_ARCHITECTURES 80-real 90-real 100-real CACHE STRING "Architectures to compile for")
+  # 8.x runs the code of 8.0, 10.x that of 10.0; 100 embeds PTX too, for whatever comes later.
+  set(LYNX_CUDA_ARCHITECTURES 80-real 90-real 100 CACHE STRING "Architectures to compile for")
   set(CMAKE_CUDA_ARCHITECTURES ${LYNX_CUDA_ARCHITECTURES})
   enable_language(CUDA)
   # CMake 3.25 does not know yet that nvcc 12 and later have C++20.

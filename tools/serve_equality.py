@@ -105,6 +105,8 @@ def run(lynx, model, text, seconds, device_args=("--device", "cuda"), env=None):
     report, jobs, want = {}, None, None
     for way, (args, at_once) in WAYS.items():
         try:
+            if time.monotonic() > deadline:
+                raise TimeoutError("no time was left")
             with Server(lynx, ["--model", model, *device_args, *args], deadline, env) as server:
                 jobs = jobs or make_jobs(server, text)
                 with ThreadPoolExecutor(at_once) as pool:

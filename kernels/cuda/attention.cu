@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <type_traits>
+
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_merge.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/shared_memory.h"
 
 namespace lynx::cuda {
 namespace {
@@ -32,6 +35,27 @@ void LaunchTiles(cudaStream_t stream, const AttentionCall& call) {
   }
 }
 
+// use(std::integral_constant<int, head_dim>).
+template <typename Use>
+auto ForHeadDim(int head_dim, Use use) {
+  switch (head_dim) {
+    case 16:
+      return use(std::integral_constant<int, 16>{});
+    case 32:
+      return use(std::integral_constant<int, 32>{});
+    case 64:
+      return use(std::integral_constant<int, 64>{});
+    case 96:
+      return use(std::integral_constant<int, 96>{});
+    case 128:
+      return use(std::integral_constant<int, 128>{});
+    case 256:
+      return use(std::integral_constant<int, 256>{});
+  }
+  AbortOnError(cudaErrorInvalidValue, "Attention: head_dim");
+  std::abort();
+}
+
 }  // namespace
 
 void LaunchAttentionMerge(cudaStream_t stream, const AttentionCall& call) {
@@ -46,29 +70,13 @@ void LaunchAttentionMerge(cudaStream_t stream, const AttentionCall& call) {
          "AttentionMergeKernel");
 }
 
+bool HasWideAttention(int head_dim) {
+  return ForHeadDim(head_dim,
+                    [](auto dim) { return HasSharedMemory(WideShape<dim()>::kSharedBytes); });
+}
+
 void Attention(cudaStream_t stream, const AttentionCall& call) {
-  switch (call.pool.layout.head_dim) {
-    case 16:
-      LaunchTiles<16>(stream, call);
-      break;
-    case 32:
-      LaunchTiles<32>(stream, call);
-      break;
-    case 64:
-      LaunchTiles<64>(stream, call);
-      break;
-    case 96:
-      LaunchTiles<96>(stream, call);
-      break;
-    case 128:
-      LaunchTiles<128>(stream, call);
-      break;
-    case 256:
-      LaunchTiles<256>(stream, call);
-      break;
-    default:
-      AbortOnError(cudaErrorInvalidValue, "Attention: head_dim");
-  }
+  ForHeadDim(call.pool.layout.head_dim, [&](auto dim) { LaunchTiles<dim()>(stream, call); });
   LaunchAttentionMerge(stream, call);
 }
 

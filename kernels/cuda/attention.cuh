@@ -481,7 +481,12 @@ __device__ void AttendPool(const AttentionArgs& args) {
   AttendUnit<Shape>(args, task, shared, PoolTiles<Shape>{args, task, shared});
 }
 
-// budget: AttentionNarrowKernel registers 204 shared 81664 threads 128
+// budget: AttentionNarrowKernel<16> registers 104 shared 13568 threads 128
+// budget: AttentionNarrowKernel<32> registers 104 shared 13568 threads 128
+// budget: AttentionNarrowKernel<64> registers 112 shared 23296 threads 128
+// budget: AttentionNarrowKernel<96> registers 128 shared 33024 threads 128
+// budget: AttentionNarrowKernel<128> registers 128 shared 42752 threads 128
+// budget: AttentionNarrowKernel<256> registers 204 shared 81664 threads 128
 template <int kHeadDim>
 __global__ void __launch_bounds__(NarrowShape<kHeadDim>::kThreads,
                                   NarrowShape<kHeadDim>::kMinBlocks)
@@ -489,7 +494,12 @@ __global__ void __launch_bounds__(NarrowShape<kHeadDim>::kThreads,
   AttendPool<NarrowShape<kHeadDim>>(args);
 }
 
-// budget: AttentionWideKernel registers 128 shared 114688 threads 512
+// budget: AttentionWideKernel<16> registers 128 shared 24576 threads 256
+// budget: AttentionWideKernel<32> registers 128 shared 24576 threads 256
+// budget: AttentionWideKernel<64> registers 128 shared 37376 threads 256
+// budget: AttentionWideKernel<96> registers 128 shared 50688 threads 512
+// budget: AttentionWideKernel<128> registers 128 shared 63488 threads 512
+// budget: AttentionWideKernel<256> registers 128 shared 114688 threads 512
 template <int kHeadDim>
 __global__ void __launch_bounds__(WideShape<kHeadDim>::kThreads, WideShape<kHeadDim>::kMinBlocks)
     AttentionWideKernel(AttentionArgs args) {

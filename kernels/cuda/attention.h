@@ -27,6 +27,11 @@ constexpr bool IsAttentionHeadDim(int d) {
   return d == 16 || d == 32 || d == 64 || d == 96 || d == 128 || d == 256;
 }
 
+// Whether the device has the shared memory for wide tiles of this head_dim. GPUs of 99 KiB a block
+// (sm_86, sm_89, sm_120) do not for 256: their plans have narrow tiles only (AttentionPlanOptions),
+// which give the same bits.
+bool HasWideAttention(int head_dim);
+
 // head_dim is one of IsAttentionHeadDim.
 void Attention(cudaStream_t stream, const AttentionCall& call);
 

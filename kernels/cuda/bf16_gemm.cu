@@ -92,6 +92,20 @@ Bf16Gemm::~Bf16Gemm() {
   cublasLtDestroy(handle_);
 }
 
+// The heuristic was asked about one tile: the algorithm must take any number of them as it is.
+bool Bf16Gemm::RunsInBatches(Shape& shape, const cublasLtMatmulAlgo_t& algorithm) {
+  for (const int tiles : {kMaxBf16Tiles, 2, 1}) {
+    shape.SetTiles(tiles);
+    cublasLtMatmulHeuristicResult_t result = {};
+    if (cublasLtMatmulAlgoCheck(handle_, product_, shape.w.get(), shape.x.get(), shape.out.get(),
+                                shape.out.get(), &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void Bf16Gemm::Plan(int64_t n, int64_t k) {
   n = PaddedOutputs(n);
   k = PaddedInputs(k);
@@ -117,7 +131,10 @@ void Bf16Gemm::Plan(int64_t n, int64_t k) {
         "cublasLtMatmulAlgoGetHeuristic");
   cublasLtMatmulPreferenceDestroy(preference);
   int chosen = 0;
-  while (chosen < count && !KeepsSumsWhole(results[chosen])) ++chosen;
+  while (chosen < count &&
+         !(KeepsSumsWhole(results[chosen]) && RunsInBatches(*shape, results[chosen].algo))) {
+    ++chosen;
+  }
   AbortUnless(chosen < count, "no algorithm without split-K", CUBLAS_STATUS_NOT_SUPPORTED);
   shape->algorithm = results[chosen].algo;
 }

@@ -20,6 +20,7 @@
 namespace lynx::cuda {
 
 inline constexpr int kBf16TileRows = 64;
+inline constexpr int kMaxBf16Tiles = 8;  // of one call
 
 // One thread at a time. Allocates in Plan only.
 class Bf16Gemm {
@@ -33,12 +34,14 @@ class Bf16Gemm {
   void Plan(int64_t n, int64_t k);
 
   // out = x · wᵀ for a planned shape. Device pointers, 256-byte aligned; n and k stand for the
-  // padded ones (weight.h): x [tiles · 64, k], w [n, k], out [tiles · 64, n].
+  // padded ones (weight.h): x [tiles · 64, k], w [n, k], out [tiles · 64, n];
+  // tiles <= kMaxBf16Tiles.
   void Run(cudaStream_t stream, const Bf16* x, int tiles, const Bf16* w, int64_t n, int64_t k,
            float* out);
 
  private:
   struct Shape;
+  bool RunsInBatches(Shape& shape, const cublasLtMatmulAlgo_t& algorithm);
 
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;

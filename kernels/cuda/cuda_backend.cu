@@ -80,6 +80,11 @@ std::unique_ptr<CudaBackend> CudaBackend::Create(const Options& options, char* e
   const std::optional<DeviceTarget> target = CheckDevice(options.device, error, error_bytes);
   if (!target) return nullptr;
   AbortOnError(cudaSetDevice(options.device), "cudaSetDevice");
+  if (const cudaError_t e = CheckDeviceCode(); e != cudaSuccess) {
+    std::snprintf(error, error_bytes, "this build does not run on GPU %d (%s): %s", options.device,
+                  target->data(), cudaGetErrorString(e));
+    return nullptr;
+  }
   return std::unique_ptr<CudaBackend>(new CudaBackend(options, *target));
 }
 
@@ -164,6 +169,7 @@ const char* CudaBackend::Reserve(const StepLimits& limits) {
   if (!IsAttentionHeadDim(limits.head_dim)) {
     return "its head_dim is none of 16, 32, 64, 96, 128 and 256";
   }
+  if (limits.hidden_size > kMaxNormDim) return "its hidden_size is above 16384";
   const int64_t q_size = int64_t{limits.num_heads} * limits.head_dim;
   const int64_t widest = std::max<int64_t>({limits.hidden_size, limits.intermediate_size, q_size});
   const size_t gemm_bytes = std::max(

@@ -16,4 +16,13 @@ void GatherRows(cudaStream_t stream, const float* x, const int32_t* rows, int nu
          "GatherRowsKernel");
 }
 
+cudaError_t CheckDeviceCode() {
+#ifdef LYNX_SIMT
+  return cudaSuccess;
+#else
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, GatherRowsKernel);
+#endif
+}
+
 }  // namespace lynx::cuda

@@ -12,7 +12,6 @@
 namespace lynx::cuda {
 namespace {
 
-constexpr int kMaxSlabTiles = 8;
 constexpr size_t kMaxSumBytes = size_t{64} << 20;  // of a slab, unless one tile needs more
 
 int NumTiles(int rows) { return (rows + kBf16TileRows - 1) / kBf16TileRows; }
@@ -23,7 +22,7 @@ size_t TileSumBytes(int64_t n) { return size_t(PaddedOutputs(n)) * kBf16TileRows
 
 int SlabTiles(int rows, int64_t n) {
   const auto fitting =
-      static_cast<int>(std::clamp<size_t>(kMaxSumBytes / TileSumBytes(n), 1, kMaxSlabTiles));
+      static_cast<int>(std::clamp<size_t>(kMaxSumBytes / TileSumBytes(n), 1, kMaxBf16Tiles));
   return std::min(fitting, NumTiles(rows));
 }
 
@@ -85,7 +84,7 @@ size_t GemmScratchBytes(const GemmLimits& limits) {
   // Narrower outputs run in slabs of more tiles, up to the bound.
   const size_t sums =
       std::max(tiles * TileSumBytes(limits.max_n),
-               std::min(kMaxSumBytes, std::min(kMaxSlabTiles, NumTiles(limits.max_rows)) *
+               std::min(kMaxSumBytes, std::min(kMaxBf16Tiles, NumTiles(limits.max_rows)) *
                                           TileSumBytes(limits.max_n)));
   return int8 + RoundedBytes(limits.max_rows, limits.max_k) + sums;
 }

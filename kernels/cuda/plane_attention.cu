@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <type_traits>
+
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/plane_attention.cuh"
 #include "kernels/cuda/plane_attention.h"
+#include "kernels/cuda/shared_memory.h"
 
 namespace lynx::cuda {
 namespace {
@@ -22,25 +25,33 @@ void LaunchTiles(cudaStream_t stream, const PlaneAttentionCall& call) {
          PlaneAttentionKernel<kHeadDim>, args, "PlaneAttentionKernel");
 }
 
+// use(std::integral_constant<int, head_dim>).
+template <typename Use>
+auto ForHeadDim(int head_dim, Use use) {
+  switch (head_dim) {
+    case 64:
+      return use(std::integral_constant<int, 64>{});
+    case 96:
+      return use(std::integral_constant<int, 96>{});
+    case 128:
+      return use(std::integral_constant<int, 128>{});
+    case 256:
+      return use(std::integral_constant<int, 256>{});
+  }
+  AbortOnError(cudaErrorInvalidValue, "PlaneAttention: head_dim");
+  std::abort();
+}
+
 }  // namespace
 
+bool HasPlaneAttention(int head_dim) {
+  return ForHeadDim(
+      head_dim, [](auto dim) { return HasSharedMemory(kPlaneSharedBytes<NarrowShape<dim()>>); });
+}
+
 void PlaneAttention(cudaStream_t stream, const PlaneAttentionCall& call) {
-  switch (call.attention.pool.layout.head_dim) {
-    case 64:
-      LaunchTiles<64>(stream, call);
-      break;
-    case 96:
-      LaunchTiles<96>(stream, call);
-      break;
-    case 128:
-      LaunchTiles<128>(stream, call);
-      break;
-    case 256:
-      LaunchTiles<256>(stream, call);
-      break;
-    default:
-      AbortOnError(cudaErrorInvalidValue, "PlaneAttention: head_dim");
-  }
+  ForHeadDim(call.attention.pool.layout.head_dim,
+             [&](auto dim) { LaunchTiles<dim()>(stream, call); });
   LaunchAttentionMerge(stream, call.attention);
 }
 

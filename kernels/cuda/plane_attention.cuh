@@ -267,7 +267,10 @@ struct PlaneTiles {
   }
 };
 
-// budget: PlaneAttentionKernel registers 240 shared 119552 threads 128
+// budget: PlaneAttentionKernel<64> registers 128 shared 32768 threads 128
+// budget: PlaneAttentionKernel<96> registers 128 shared 47232 threads 128
+// budget: PlaneAttentionKernel<128> registers 128 shared 61696 threads 128
+// budget: PlaneAttentionKernel<256> registers 240 shared 119552 threads 128
 template <int kHeadDim>
 __global__ void __launch_bounds__(NarrowShape<kHeadDim>::kThreads,
                                   NarrowShape<kHeadDim>::kMinBlocks)

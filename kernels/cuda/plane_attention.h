@@ -38,6 +38,9 @@ struct PlaneAttentionCall {
 
 constexpr bool IsPlaneAttentionHeadDim(int d) { return d == 64 || d == 96 || d == 128 || d == 256; }
 
+// Whether the device has the shared memory for this head_dim (attention.h; 256 wants 117 KiB).
+bool HasPlaneAttention(int head_dim);
+
 // head_dim is one of IsPlaneAttentionHeadDim; the plan has no wide tiles (AttentionPlanOptions).
 void PlaneAttention(cudaStream_t stream, const PlaneAttentionCall& call);
 

@@ -23,6 +23,7 @@ class AttentionTest : public DeviceTest {
   std::vector<float> Run(const AttentionCase& c, const KvPoolView& host_pool,
                          DeviceArray<std::byte>& pool, const std::vector<float>& q,
                          const std::vector<RowGroup>& groups, AttentionPlanOptions options) {
+    options.wide = options.wide && HasWideAttention(c.head_dim);
     PlannedAttention planned(c, groups, options);
     DeviceArray<float> device_q(q), out(q.size());
     Attention(

@@ -68,6 +68,8 @@ class DeviceArray {
     if (values.empty()) return;
     Require(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
             "upload");
+    // A copy from pageable memory may return early, and stream() does not wait for it.
+    Require(cudaDeviceSynchronize(), "upload");
   }
   // After all work that was launched before.
   std::vector<T> Download() const {

@@ -62,6 +62,7 @@ class Judgements(unittest.TestCase):
         self.assertEqual((bad["state"], bad["reason"]), ("failed", "10 errors"))
         self.assertEqual(gpu_check.judge_sanitizer(0, GTEST)["state"], "failed")
         refused = gpu_check.judge_sanitizer(1, "========= Error: Device not supported.\n")
+        self.assertIn("Device not supported", refused["reason"])
         self.assertEqual(refused["state"], "unavailable")
 
     def test_bench_keeps_the_lines_of_a_run_that_was_cut_off(self):

@@ -54,9 +54,8 @@ def plot_times(axes, cells, field, colors):
     for cell in cells:
         times = cell[field]
         ks = [int(k) for k in times]
-        label = name(cell)
-        axes.plot(ks, list(times.values()), marker="o", markersize=3, color=colors[label],
-                  label=label)
+        axes.plot(ks, list(times.values()), marker="o", markersize=3,
+                  color=colors[name(cell)])
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 2, 8, 32, 64], ["1", "2", "8", "32", "64"])
     axes.set_ylim(bottom=0)
@@ -106,11 +105,12 @@ def main():
         plot_agreement(row[3], cells, colors)
         row[0].set_ylabel(title(place), rotation=0, ha="right", va="center")
     for axes, (_, reading) in zip(rows[0], READINGS):
-        axes.set_title(f"seconds to the k-th token after token 1, {reading}", fontsize=9)
+        axes.set_title(f"seconds from token 1 to the k-th\ntoken after it, {reading}", fontsize=9)
     rows[0][2].set_title("MB, by stage", fontsize=9)
     rows[0][3].set_title("share of answers equal to BF16's", fontsize=9)
-    rows[0][0].legend(fontsize=7)
     rows[0][2].legend(fontsize=7)
+    lines = [plt.Line2D([], [], color=color, marker="o", label=n) for n, color in colors.items()]
+    figure.legend(handles=lines, loc="outside upper center", ncols=len(lines), fontsize=9)
     for axes in rows[-1][:2]:
         axes.set_xlabel("k")
     figure.savefig(arguments.output, metadata={"Date": None})

@@ -117,6 +117,7 @@ class HandoffBench {
     ClusterConfig config = options_.config;
     config.model = std::filesystem::absolute(config.model).string();
     config.kv.codec = key.first;
+    config.kv.anchor = key.second;
     config.log_level = "warn";
     config.max_model_len = questions_.rbegin()->first + options_.max_tokens + kModelLenMargin;
     for (RoleConfig* role : {&config.context, &config.generation}) {

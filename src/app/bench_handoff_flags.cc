@@ -26,6 +26,8 @@ void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* o) {
   command.add_option("--anchor", o->anchor, "Values of kv.anchor: for codec planes")
       ->delimiter(',')
       ->capture_default_str();
+  command.add_option("--anchor-table", o->config.kv.anchor_table,
+                     "File of lynx calibrate, for anchors table and auto");
   command.add_option("--busy", o->busy, "The prefill daemon is idle, busy, or both in turn")
       ->capture_default_str();
   command.add_option("--threads", o->threads, "Compute threads of each daemon")

@@ -3,10 +3,10 @@
 
 #include <sys/mman.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "kernels/cpu/attention_scratch.h"
+#include "kernels/cpu/available_memory.h"
 #include "kernels/cpu/gemm_scratch.h"
 
 namespace lynx::cpu {
@@ -40,16 +40,9 @@ Buffer CpuBackend::Allocate(size_t bytes) {
 void CpuBackend::Free(std::byte* memory, size_t bytes) { munmap(memory, bytes); }
 
 int64_t CpuBackend::free_bytes(int num_sharers) const {
-  long long kib = 0;
-  if (std::FILE* file = std::fopen("/proc/meminfo", "r")) {
-    char line[128];
-    while (kib == 0 && std::fgets(line, sizeof(line), file) != nullptr) {
-      (void)std::sscanf(line, "MemAvailable: %lld kB", &kib);
-    }
-    std::fclose(file);
-  }
   constexpr int64_t kUnknown = int64_t{4} << 30;
-  return (kib > 0 ? kib * 1024 : kUnknown) / num_sharers;
+  const int64_t available = AvailableMemory();
+  return (available > 0 ? available : kUnknown) / num_sharers;
 }
 
 void CpuBackend::Upload(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }

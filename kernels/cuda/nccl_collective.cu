@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <thread>
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/nccl_collective.h"
@@ -25,6 +29,7 @@ struct Nccl {
   decltype(&ncclSend) Send = nullptr;
   decltype(&ncclRecv) Recv = nullptr;
   decltype(&ncclGetErrorString) GetErrorString = nullptr;
+  decltype(&ncclCommGetAsyncError) CommGetAsyncError = nullptr;
 
   bool Load() {
     void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -37,24 +42,64 @@ struct Nccl {
     return get("ncclCommInitAll", CommInitAll) && get("ncclCommDestroy", CommDestroy) &&
            get("ncclCommAbort", CommAbort) && get("ncclGroupStart", GroupStart) &&
            get("ncclGroupEnd", GroupEnd) && get("ncclSend", Send) && get("ncclRecv", Recv) &&
-           get("ncclGetErrorString", GetErrorString);
+           get("ncclGetErrorString", GetErrorString) &&
+           get("ncclCommGetAsyncError", CommGetAsyncError);
   }
 };
 
-struct Group {
+class Group {
+ public:
   ~Group() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    if (watch_.joinable()) watch_.join();
     if (aborted) return;
     for (ncclComm_t comm : comms) nccl.CommDestroy(comm);
   }
   // ncclCommAbort ends the kernels that wait for other ranks.
   void Abort() {
-    if (aborted.exchange(true)) return;
-    for (ncclComm_t comm : comms) nccl.CommAbort(comm);
+    std::lock_guard lock(mutex_);
+    AbortLocked();
+  }
+  // Once there are comms: a rank that fails while others wait for it on the device aborts them all.
+  void Watch() {
+    watch_ = std::thread([this] {
+      std::unique_lock lock(mutex_);
+      while (!stop_.wait_for(lock, kWatchInterval, [this] { return stopping_ || aborted; })) {
+        AbortIfOneFailed();
+      }
+    });
   }
 
   Nccl nccl;
   std::vector<ncclComm_t> comms;  // [rank]
   std::atomic<bool> aborted{false};
+
+ private:
+  static constexpr std::chrono::milliseconds kWatchInterval{200};
+
+  void AbortLocked() {
+    if (aborted.exchange(true)) return;
+    for (ncclComm_t comm : comms) nccl.CommAbort(comm);
+  }
+  void AbortIfOneFailed() {
+    for (size_t rank = 0; rank < comms.size(); ++rank) {
+      ncclResult_t state = ncclSuccess;
+      ncclResult_t asked = nccl.CommGetAsyncError(comms[rank], &state);
+      if (asked == ncclSuccess) asked = state;
+      if (asked == ncclSuccess || asked == ncclInProgress) continue;
+      std::fprintf(stderr, "NCCL: rank %zu has failed: %s\n", rank, nccl.GetErrorString(asked));
+      return AbortLocked();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread watch_;
 };
 
 class NcclCollective final : public Collective {
@@ -80,6 +125,8 @@ class NcclCollective final : public Collective {
   Slice SliceOf(int rank, int64_t n) const;
   bool ExchangeParts(const float* data, int64_t n, int64_t stride);
   bool ExchangeSums(float* data, int64_t n);
+  bool SendAndReceive(const float* send, int64_t num_sent, float* receive, int64_t num_received,
+                      int peer);
   bool Succeeded(ncclResult_t result, const char* what);
 
   const int rank_;
@@ -116,17 +163,27 @@ bool NcclCollective::AllReduceSum(float* data, int64_t n) {
   return ExchangeSums(data, n);
 }
 
+// One peer's share of an exchange; inside a group.
+bool NcclCollective::SendAndReceive(const float* send, int64_t num_sent, float* receive,
+                                    int64_t num_received, int peer) {
+  const Nccl& nccl = group_->nccl;
+  ncclComm_t comm = group_->comms[rank_];
+  return Succeeded(nccl.Send(send, num_sent, ncclFloat, peer, comm, place_.stream), "ncclSend") &&
+         Succeeded(nccl.Recv(receive, num_received, ncclFloat, peer, comm, place_.stream),
+                   "ncclRecv");
+}
+
 // Every rank's part of this rank's slice, into parts_.
 bool NcclCollective::ExchangeParts(const float* data, int64_t n, int64_t stride) {
   const Nccl& nccl = group_->nccl;
-  ncclComm_t comm = group_->comms[rank_];
   const int64_t own_count = SliceOf(rank_, n).count;
   if (!Succeeded(nccl.GroupStart(), "ncclGroupStart")) return false;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
     const Slice slice = SliceOf(peer, n);
-    nccl.Send(data + slice.begin, slice.count, ncclFloat, peer, comm, place_.stream);
-    nccl.Recv(parts_ + peer * stride, own_count, ncclFloat, peer, comm, place_.stream);
+    if (!SendAndReceive(data + slice.begin, slice.count, parts_ + peer * stride, own_count, peer)) {
+      return false;
+    }
   }
   return Succeeded(nccl.GroupEnd(), "exchange of parts");
 }
@@ -134,14 +191,14 @@ bool NcclCollective::ExchangeParts(const float* data, int64_t n, int64_t stride)
 // This rank's sums to everybody, everybody's to here.
 bool NcclCollective::ExchangeSums(float* data, int64_t n) {
   const Nccl& nccl = group_->nccl;
-  ncclComm_t comm = group_->comms[rank_];
   const Slice own = SliceOf(rank_, n);
   if (!Succeeded(nccl.GroupStart(), "ncclGroupStart")) return false;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
     const Slice slice = SliceOf(peer, n);
-    nccl.Send(data + own.begin, own.count, ncclFloat, peer, comm, place_.stream);
-    nccl.Recv(data + slice.begin, slice.count, ncclFloat, peer, comm, place_.stream);
+    if (!SendAndReceive(data + own.begin, own.count, data + slice.begin, slice.count, peer)) {
+      return false;
+    }
   }
   return Succeeded(nccl.GroupEnd(), "exchange of sums");
 }
@@ -178,6 +235,7 @@ const char* Connect(std::span<const NcclRank> ranks, Group& group) {
       group.nccl.CommInitAll(comms.data(), static_cast<int>(devices.size()), devices.data());
   if (result != ncclSuccess) return group.nccl.GetErrorString(result);
   group.comms = std::move(comms);
+  group.Watch();
   return nullptr;
 }
 

@@ -7,7 +7,9 @@
 
 namespace lynx::cuda {
 
-// Device pointers: x and y [n, dim], y may be x; weight [dim]. dim <= 16384.
+inline constexpr int kMaxNormDim = 16384;  // a row stands in shared memory
+
+// Device pointers: x and y [n, dim], y may be x; weight [dim]. dim <= kMaxNormDim.
 void RmsNorm(cudaStream_t stream, const float* x, const float* weight, float eps, int64_t n,
              int dim, float* y);
 

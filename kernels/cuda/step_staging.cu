@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/step_staging.h"
 
 namespace lynx::cuda {
@@ -14,7 +15,8 @@ AttentionLimits AttentionLimitsOf(const StepLimits& limits) {
           .head_dim = limits.head_dim};
 }
 
-StepStaging::StepStaging(const StepLimits& limits) : limits_(limits) {
+StepStaging::StepStaging(const StepLimits& limits)
+    : limits_(limits), wide_attention_(HasWideAttention(limits.head_dim)) {
   const auto rows = static_cast<size_t>(limits.max_rows);
   ArrayOffsets offsets;
   offset_.tokens = offsets.Add<TokenId>(rows);
@@ -56,7 +58,8 @@ void StepStaging::Stage(const Stream& stream, const ForwardBatch& batch) {
   put(offset_.logit_rows, batch.logit_rows);
   put(offset_.choices, batch.choices);
   PutSlots(batch.groups);
-  plan_.Make(batch.groups, limits_.num_heads, limits_.num_kv_heads, limits_.sliding_window);
+  plan_.Make(batch.groups, limits_.num_heads, limits_.num_kv_heads, limits_.sliding_window,
+             {.wide = wide_attention_});
   attention_ = plan_.Pack(pinned_.get() + offset_.attention, device_.get() + offset_.attention);
   stream.Copy(device_.get(), pinned_.get(), offset_.attention + plan_.bytes(),
               cudaMemcpyHostToDevice);

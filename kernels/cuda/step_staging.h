@@ -43,6 +43,7 @@ class StepStaging {
   void PutSlots(std::span<const RowGroup> groups);
 
   const StepLimits limits_;
+  const bool wide_attention_;
   struct {
     size_t tokens = 0, positions = 0, slots = 0, logit_rows = 0, choices = 0, attention = 0;
   } offset_;  // the same on both sides

@@ -134,6 +134,19 @@ absl::StatusOr<AnchorOptions> LoadAnchorOptions(const ClusterConfig& config, con
   return MakeAnchorOptions(config.kv.anchor, table, plan, layout);
 }
 
+// KV of another degree is handed over bit for bit, but it is not what this side would have computed
+// (docs/numerics.md).
+bool HasOneDegree(const DaemonOptions& options) {
+  const int prefill = options.config.context.tensor_parallel_size;
+  const int decode = options.config.generation.tensor_parallel_size;
+  if (options.role != Role::kDecode || prefill == decode) return true;
+  spdlog::warn(
+      "tensor_parallel_size: prefill {}, decode {}: answers are reproducible, but not bit for bit "
+      "those of one degree; speculation.verify is residual, and received KV enters no prefix cache",
+      prefill, decode);
+  return false;
+}
+
 // The parts of a daemon in the order of their construction; destroyed in reverse.
 struct Daemon {
   Backends backends;  // by rank
@@ -216,7 +229,8 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   info->set_model_name(model.name);
   info->set_vocab_size(model.vocab_size);
   info->set_max_model_len(max_model_len);
-  info->set_tensor_parallel_size(role.tensor_parallel_size);
+  info->set_prefill_tensor_parallel_size(config.context.tensor_parallel_size);
+  info->set_decode_tensor_parallel_size(config.generation.tensor_parallel_size);
 
   Engine::Peers peers;
   if (options.role != Role::kColocated) {
@@ -224,7 +238,8 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
     info->set_epoch(daemon->transport->epoch());
   }
   EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
-  engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact";
+  engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact" &&
+                         HasOneDegree(options);
   if (options.role == Role::kDecode && config.kv.codec == "planes") {
     LYNX_ASSIGN_OR_RETURN(engine.anchors, LoadAnchorOptions(config, plan, layout));
   }

@@ -26,19 +26,13 @@ std::string Disagreement(const v1::DaemonInfo& here, const v1::DaemonInfo& there
   LYNX_COMPARE(head_dim);
   LYNX_COMPARE(block_size);
   LYNX_COMPARE(codec);
+  LYNX_COMPARE(prefill_tensor_parallel_size);
+  LYNX_COMPARE(decode_tensor_parallel_size);
   if (here.send_plan_hash() != there.send_plan_hash()) {
     return differ("send_plan_hash", hex(here.send_plan_hash()), hex(there.send_plan_hash()));
   }
 #undef LYNX_COMPARE
   return "";
-}
-
-std::string Remark(const v1::DaemonInfo& here, const v1::DaemonInfo& there) {
-  if (here.tensor_parallel_size() == there.tensor_parallel_size()) return "";
-  return absl::StrCat("tensor_parallel_size: ", here.tensor_parallel_size(), " here, ",
-                      there.tensor_parallel_size(),
-                      " there: the KV is handed over exactly and answers are reproducible, but they "
-                      "equal a colocated daemon's only with one degree everywhere");
 }
 
 }  // namespace lynx

@@ -14,7 +14,4 @@ inline constexpr uint32_t kProtocolVersion = 4;
 // first field that differs, with both values.
 std::string Disagreement(const v1::DaemonInfo& here, const v1::DaemonInfo& there);
 
-// "", or what two daemons that may pair should say of their differences.
-std::string Remark(const v1::DaemonInfo& here, const v1::DaemonInfo& there);
-
 }  // namespace lynx

@@ -241,14 +241,11 @@ class PrefillClientImpl final : public PrefillClient {
     if (!daemon.reachable || !daemon.info.ready()) return;
     const std::string difference = Disagreement(here_, daemon.info);
     std::lock_guard lock(log_mutex_);
-    const std::string remark = difference.empty() ? Remark(here_, daemon.info) : difference;
     std::string& last = logged_[daemon.address];
-    if (last == remark) return;
-    last = remark;
+    if (last == difference) return;
+    last = difference;
     if (!difference.empty()) {
       spdlog::error("prefill daemon {} is refused: {}", daemon.address, difference);
-    } else if (!remark.empty()) {
-      spdlog::info("prefill daemon {}: {}", daemon.address, remark);
     }
   }
 

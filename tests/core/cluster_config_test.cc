@@ -125,6 +125,23 @@ TEST(ClusterConfig, AnAnchorHasWhatItNeeds) {
   EXPECT_FALSE(ParseClusterConfig("kv: {anchor: k5v2}", "c.yaml").ok());
 }
 
+TEST(ClusterConfig, TheMemoryFractionHasTwoNames) {
+  const auto both = ParseClusterConfig("kv: {memory_fraction: 0.5}\n", "c.yaml");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_EQ(both->context.gpu_memory_fraction, 0.5);
+  EXPECT_EQ(both->generation.gpu_memory_fraction, 0.5);
+  EXPECT_THAT(ToYaml(*both), HasSubstr("free_gpu_memory_fraction: 0.5"));
+  EXPECT_EQ(Error("kv: {memory_fraction: 2}\n"), "c.yaml:1: kv.memory_fraction: 2 is not in 0..1");
+  for (const std::string section : {"", "context_servers: ", "generation_servers: "}) {
+    const std::string other = section.empty()
+                                  ? "kv_cache_config: {free_gpu_memory_fraction: 0.5}"
+                                  : section + "{kv_cache_config: {free_gpu_memory_fraction: 0.5}}";
+    EXPECT_EQ(Error("kv: {memory_fraction: 0.5}\n" + other + "\n"),
+              "c.yaml:1: kv.memory_fraction: is kv_cache_config.free_gpu_memory_fraction, which "
+              "line 2 gives too");
+  }
+}
+
 TEST(ClusterConfig, PathsAreRelativeToTheFile) {
   const auto config = ParseClusterConfig("model: ../m.gguf\n", "/etc/lynx/c.yaml");
   ASSERT_TRUE(config.ok());

@@ -103,6 +103,9 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.max_model_len = max_model_len;
   engine.num_kv_blocks = num_kv_blocks;
   engine.max_waiting = role.max_queue_size;
+  engine.queue_timeout_s = config.scheduler.queue_timeout_s;
+  engine.itl_target_ms = config.scheduler.itl_target_ms;
+  engine.fair_share = config.scheduler.fair_share;
   engine.enable_prefix_caching = role.enable_block_reuse;
   engine.retry_backoff_ms = 300;
   engine.speculation = config.speculation.enabled;

@@ -75,6 +75,12 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
                      [](Config& c, const std::string& v) { c.metrics_aliases = v; });
     Add<int>(command, "--max-logprobs", "Most logprobs a request may ask for",
              [](Config& c, const int& v) { c.max_logprobs = v; });
+    Add<std::string>(command, "--scheduling-policy",
+                     "fcfs, or priority: requests may carry a priority, lower = earlier",
+                     [](Config& c, const std::string& v) { c.scheduler.scheduling_policy = v; });
+    Add<int>(command, "--max-concurrent-requests",
+             "More running and waiting requests are refused with 429 (default 1024)",
+             [](Config& c, const int& v) { c.max_concurrent_requests = v; });
     command.add_option("--api-key", api_keys_,
                        "Key that /v1 requests must bear (better: LYNX_API_KEY or --api-key-file)");
     Add<std::string>(command, "--api-key-file", "File with one API key per line",
@@ -100,6 +106,13 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_seqs, v); });
     Add<int>(command, "--max-num-batched-tokens", "Token budget of a step, and prefill chunk",
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_batched_tokens, v); });
+    Add<int>(
+        command, "--itl-target-ms",
+        "Prompt chunks shrink to keep steps of running answers below this (default 50; 0: off)",
+        [](Config& c, const int& v) { c.scheduler.itl_target_ms = v; });
+    Add<int>(command, "--queue-timeout-secs",
+             "Longer waits in an engine's queue end with 503 (default 300; 0: never)",
+             [](Config& c, const int& v) { c.scheduler.queue_timeout_s = v; });
     Add<std::string>(command, "--codec",
                      "KV codec of the hand-off: planes, or a baseline of docs/codecs.md",
                      [](Config& c, const std::string& v) { c.kv.codec = v; });

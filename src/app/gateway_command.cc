@@ -131,6 +131,8 @@ absl::Status RunGateway(const ClusterConfig& config, const std::vector<std::stri
   options.allowed_origins = config.allowed_origins;
   options.max_model_len = card.max_model_len;
   options.limits.max_logprobs = config.max_logprobs;
+  options.limits.max_num_requests = config.max_concurrent_requests;
+  options.accepts_priority = config.scheduler.scheduling_policy == "priority";
   options.vllm_metric_names = config.metrics_aliases == "vllm";
   options.limits.max_body_bytes = static_cast<uint64_t>(config.max_body_bytes);
   options.shutdown_timeout = std::chrono::seconds(config.shutdown_timeout_s);

@@ -34,7 +34,8 @@ struct ClusterConfig {
   std::string model;
   std::vector<std::string> served_model_name;
   int max_retries = 1;
-  int max_model_len = 0;  // 0: the model's
+  int max_concurrent_requests = 1024;  // at the gateway
+  int max_model_len = 0;               // 0: the model's
   std::string log_level = "info";
   std::string compute = "fast";
   std::string device = "cpu";
@@ -78,6 +79,12 @@ struct ClusterConfig {
   struct {
     int max_local_prefill_length = 128;
   } conditional_disagg;
+  struct {
+    std::string scheduling_policy = "fcfs";  // or "priority": requests may carry one
+    int itl_target_ms = 50;                  // of a step in which answers go on; 0: none
+    bool fair_share = true;                  // between clients of one priority
+    int queue_timeout_s = 300;               // 0: none
+  } scheduler;
   int watchdog_s = 30;
 };
 

@@ -46,7 +46,7 @@ struct RemotePrefillEvent {
   // Final tokens that follow those reported before; position: of the first of them.
   std::vector<TokenOutput> verified;
   int position = 0;
-  bool round_over = false;     // this round, and those before it, have their answer
+  bool round_over = false;  // this round, and those before it, have their answer
   uint32_t round = 0;
   bool cannot_verify = false;  // no more final tokens will come of this attempt
   int64_t step_ns = 0;         // how long a step takes there now; 0: not known

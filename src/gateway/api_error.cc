@@ -79,6 +79,13 @@ ApiError FromStatus(const absl::Status& status) {
   }
 }
 
+ApiError FromEngineError(const absl::Status& status) {
+  if (!absl::IsDeadlineExceeded(status)) return FromStatus(status);
+  ApiError error = Unavailable(std::string(status.message()));
+  error.code = "queue_timeout";
+  return error;
+}
+
 std::string ErrorBody(const ApiError& error) {
   return DumpJson({{"error",
                     {{"message", error.message},

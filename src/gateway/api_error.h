@@ -29,6 +29,8 @@ ApiError HttpError(int status, std::string message);  // 404 path, 405, 413, 415
 ApiError Unavailable(std::string message);            // 503, retry later
 // What an engine or a daemon reported.
 ApiError FromStatus(const absl::Status& status);
+// The same of EngineOutput::error, where kDeadlineExceeded means a wait in a queue: 503.
+ApiError FromEngineError(const absl::Status& status);
 
 std::string ErrorBody(const ApiError& error);
 

@@ -43,6 +43,8 @@ const StatField kStats[] = {
      STAT(num_deferred)},
     {"lynx:queue_rejections_total", MetricType::Counter, "Requests refused for lack of room",
      "reason", "max_queue_size", STAT(queue_rejections)},
+    {"lynx:queue_rejections_total", MetricType::Counter, "", "reason", "queue_timeout",
+     STAT(queue_timeouts)},
     {"lynx:kv_cache_usage_perc", MetricType::Gauge, "Share of KV blocks that are held, 0..1",
      nullptr, nullptr,
      [](const DaemonState& d) {

@@ -59,6 +59,7 @@ struct GatewayOptions {
   SamplingDefaults sampling_defaults;
   std::string tokenizer_config_json;  // for /tokenizer_info; empty: a minimal one
   std::string chat_template_source;   // the chat_template of /tokenizer_info; empty: as above
+  bool accepts_priority = false;      // else only priority 0
   bool vllm_metric_names = false;     // emit "vllm:" twins of the "lynx:" metrics
   std::chrono::milliseconds drain_grace{0};  // not ready, but still serving, so routers notice
   std::chrono::milliseconds shutdown_timeout{30'000};  // for running requests, after the grace

@@ -162,6 +162,8 @@ Request EngineRequest(const GenerationPlan& plan, int choice, int max_model_len)
                   .prompt_ids = plan.prompt_of(choice),
                   .sampling = asked.sampling,
                   .cache_salt = asked.cache_salt,
+                  .priority = asked.priority,
+                  .client = plan.client,
                   .show_drafts = asked.show_drafts,
                   .verify = asked.verify,
                   .arrival_ns = plan.arrival_ns};

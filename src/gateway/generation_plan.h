@@ -29,7 +29,8 @@ struct GenerationPlan {
   std::string id;                       // "cmpl-…", "chatcmpl-…"
   int64_t created_s = 0;                // Unix time
   int64_t arrival_ns = 0;
-  uint64_t seed = 0;  // the client's, or a random one
+  uint64_t client = 0;  // see OpenAiService::ClientOf
+  uint64_t seed = 0;    // the client's, or a random one
 
   int num_choices() const { return static_cast<int>(prompts.size()) * request.num_samples; }
   const std::vector<TokenId>& prompt_of(int choice) const {

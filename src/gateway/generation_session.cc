@@ -75,7 +75,7 @@ GenerationSession::Step GenerationSession::Advance() {
   Step step;
   for (auto& [index, output] : mailbox_->TakeAll()) {
     if (!output.error.ok() && !choices_[static_cast<size_t>(index)]->stream.finished()) {
-      Step failed = Abort(FromStatus(output.error));
+      Step failed = Abort(FromEngineError(output.error));
       failed.sse.insert(0, step.sse);
       return failed;
     }

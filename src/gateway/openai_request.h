@@ -32,6 +32,7 @@ struct RequestRules {
   std::vector<TokenId> eos_ids;
   int vocab_size = 0;
   int max_model_len = 0;
+  bool accepts_priority = false;
 };
 
 struct OpenAiRequest {
@@ -78,6 +79,8 @@ struct OpenAiRequest {
   std::optional<VerifyMode> verify;
 
   std::string cache_salt;
+  int priority = 0;
+  std::string user;
 };
 
 // Errors are 400 (404 for the model) and name the field.

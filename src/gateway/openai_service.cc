@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <functional>
 #include <map>
 
 #include "absl/strings/ascii.h"
@@ -19,7 +20,8 @@ RequestRules MakeRules(const GatewayOptions& options, const ModelCard& card) {
       .served_model_names = options.served_model_names,
       .eos_ids = card.eos_ids,
       .vocab_size = card.vocab_size,
-      .max_model_len = options.max_model_len > 0 ? options.max_model_len : card.max_model_len};
+      .max_model_len = options.max_model_len > 0 ? options.max_model_len : card.max_model_len,
+      .accepts_priority = options.accepts_priority};
   if (rules.served_model_names.empty()) rules.served_model_names = {card.name};
   return rules;
 }
@@ -30,6 +32,13 @@ bool SameKey(std::string_view a, std::string_view b) {
   unsigned char difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
   return difference == 0;
+}
+
+std::optional<std::string> BearerKey(const HttpRequest& request) {
+  if (!absl::StartsWithIgnoreCase(request.authorization, "bearer ")) return std::nullopt;
+  std::string key = request.authorization.substr(7);
+  absl::StripAsciiWhitespace(&key);
+  return key;
 }
 
 // What a Hugging Face tokenizer_config.json says, with the chat template that is in use.
@@ -90,16 +99,22 @@ MaybeError OpenAiService::Admit(const RouteMatch& match, const HttpRequest& requ
 
 MaybeError OpenAiService::CheckKey(const HttpRequest& request) const {
   if (api_keys_.empty()) return std::nullopt;
-  if (absl::StartsWithIgnoreCase(request.authorization, "bearer ")) {
-    std::string given = request.authorization.substr(7);
-    absl::StripAsciiWhitespace(&given);
+  if (const auto given = BearerKey(request)) {
     bool is_known = false;
-    for (const std::string& key : api_keys_) is_known |= SameKey(given, key);
+    for (const std::string& key : api_keys_) is_known |= SameKey(*given, key);
     if (is_known) return std::nullopt;
   }
   ApiError error = HttpError(401, "Incorrect or missing API key: send `Authorization: Bearer KEY`");
   error.code = "invalid_api_key";
   return error;
+}
+
+uint64_t OpenAiService::ClientOf(const HttpRequest& request, const std::string& user) const {
+  if (api_keys_.size() > 1) {
+    const auto given = BearerKey(request);
+    return given ? std::hash<std::string>()(*given) : 0;
+  }
+  return user.empty() ? 0 : std::hash<std::string>()(user);
 }
 
 MaybeError OpenAiService::CheckProgress() const {
@@ -201,6 +216,7 @@ MaybeError OpenAiService::Plan(const RouteMatch& match, const HttpRequest& reque
   OpenAiRequest parsed;
   LYNX_RETURN_IF_REFUSED(ParseOpenAiRequest(api, body, rules_, &parsed));
   out->arrival_ns = request.arrival_ns;
+  out->client = ClientOf(request, parsed.user);
   return PlanGeneration(std::move(parsed), text_, rules_, request.request_id, out);
 }
 

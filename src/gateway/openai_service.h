@@ -59,6 +59,8 @@ class OpenAiService {
 
  private:
   MaybeError CheckKey(const HttpRequest& request) const;
+  // Who asks: with several keys the bearer of one, else whom the body calls its user; 0: nobody.
+  uint64_t ClientOf(const HttpRequest& request, const std::string& user) const;
   MaybeError CheckServing() const;   // can a new request be served
   MaybeError CheckProgress() const;  // does work that waits move
   HttpResponse Model(const std::string& id) const;

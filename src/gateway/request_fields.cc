@@ -176,8 +176,11 @@ MaybeError ApplyRequestId(Value v, Target t) {
   return std::nullopt;
 }
 
-MaybeError ApplyPriority(Value v, Target) {
-  if (v.integer == 0) return std::nullopt;
+// Beyond 32 bits only the order counts.
+MaybeError ApplyPriority(Value v, Target t) {
+  constexpr int64_t kMin = std::numeric_limits<int>::min(), kMax = std::numeric_limits<int>::max();
+  t.request.priority = static_cast<int>(std::clamp(v.integer, kMin, kMax));
+  if (v.integer == 0 || t.rules.accepts_priority) return std::nullopt;
   return InvalidValue("priority", StrCat("priority must be 0 under first-come-first-served "
                                          "scheduling, got ",
                                          v.integer));
@@ -364,6 +367,7 @@ const RequestField kFields[] = {
      SET(return_tokens_as_token_ids, v.boolean)},
     // Control.
     {"priority", B, FieldType::kInt, -kNoBound, kNoBound, ApplyPriority},
+    {"user", B, FieldType::kString, 0, 0, SET(user, v.json.get<std::string>())},
     {"cache_salt", B, FieldType::kString, 0, 0, ApplyCacheSalt},
 };
 #undef SET

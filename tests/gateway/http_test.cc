@@ -515,6 +515,66 @@ TEST_F(HttpTest, TooManyRequests) {
   EXPECT_EQ(first->Read().status, 200);
 }
 
+TEST_F(HttpTest, AnEnginesQueueIsAnsweredInItsWords) {
+  const struct {
+    absl::Status status;
+    int http_status;
+    const char *type, *code;
+  } cases[] = {
+      {absl::ResourceExhaustedError("the waiting queue is full"), 429, "rate_limit_error",
+       "rate_limit_exceeded"},
+      {absl::DeadlineExceededError("waited 300 s in the queue"), 503, "unavailable_error",
+       "queue_timeout"},
+  };
+  Serve();
+  size_t call = 0;
+  for (const auto& c : cases) {
+    for (const char* stream : {"true", "false"}) {
+      auto client = Connect();
+      client->SendPost("/v1/completions", std::string(R"({"prompt":"a","stream":)") + stream + "}");
+      generator_.Send(call++, Failure(c.status));
+      const ClientResponse response = client->Read();
+      EXPECT_EQ(response.status, c.http_status);
+      EXPECT_TRUE(response.headers.contains("retry-after"));
+      EXPECT_EQ(ErrorOf(response)["type"], c.type);
+      EXPECT_EQ(ErrorOf(response)["code"], c.code);
+      EXPECT_THAT(response.body, HasSubstr("queue"));
+    }
+  }
+}
+
+TEST_F(HttpTest, TheUserIsTheClientOfASharedKey) {
+  options_.accepts_priority = true;
+  AnswerHello();
+  Serve();
+  for (const char* body :
+       {R"({"prompt":"a","user":"ann","priority":-4})", R"({"prompt":"b","user":"ann"})",
+        R"({"prompt":"a","user":"bob"})", R"({"prompt":"a"})"}) {
+    EXPECT_EQ(Connect()->Post("/v1/completions", body).status, 200);
+  }
+  const uint64_t ann = generator_.WaitForCall(0).client;
+  EXPECT_EQ(generator_.WaitForCall(0).priority, -4);
+  EXPECT_EQ(generator_.WaitForCall(1).client, ann);
+  EXPECT_EQ(generator_.WaitForCall(1).priority, 0);
+  EXPECT_NE(generator_.WaitForCall(2).client, ann);
+  EXPECT_EQ(generator_.WaitForCall(3).client, 0u);
+}
+
+TEST_F(HttpTest, OfSeveralKeysEachIsAClientWhateverItsUsers) {
+  options_.api_keys = {"secret", "other"};
+  AnswerHello();
+  Serve();
+  for (const char* key : {"secret", "other", "other"}) {
+    auto client = Connect();
+    client->SendPost(
+        "/v1/completions", R"({"prompt":"a","user":"someone"})",
+        std::string("Content-Type: application/json\r\nAuthorization: Bearer ") + key + "\r\n");
+    EXPECT_EQ(client->Read().status, 200);
+  }
+  EXPECT_NE(generator_.WaitForCall(0).client, generator_.WaitForCall(1).client);
+  EXPECT_EQ(generator_.WaitForCall(1).client, generator_.WaitForCall(2).client);
+}
+
 TEST_F(HttpTest, TooManyConnections) {
   options_.limits.max_num_connections = 1;
   Serve();

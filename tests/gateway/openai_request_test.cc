@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gateway/openai_request.h"
 
+#include <climits>
+#include <map>
+
 #include "gtest/gtest.h"
 
 namespace lynx {
@@ -107,6 +110,7 @@ TEST(OpenAiRequest, RefusesWithTheFieldsName) {
       {C, R"("stream":true,"stream_options":{"include_usage":1})", "stream_options"},
       {C, R"("stream":true,"stream_options":[])", "stream_options"},
       {C, R"("priority":1)", "priority"},
+      {C, R"("user":7)", "user"},
       {C, R"("cache_salt":"")", "cache_salt"},
       {C, R"("cache_salt":"a/b")", "cache_salt"},
       {C, R"("cache_salt":"a\u0000b")", "cache_salt"},
@@ -245,6 +249,18 @@ TEST(OpenAiRequest, ReadsEveryValue) {
   EXPECT_TRUE(request.include_usage && request.continuous_usage && request.show_timeline &&
               request.show_drafts);
   EXPECT_EQ(request.verify, VerifyMode::kHold);
+}
+
+TEST(OpenAiRequest, PrioritiesAreAnOrder) {
+  RequestRules rules = Rules();
+  rules.accepts_priority = true;
+  for (const auto& [text, want] : std::map<std::string, int>{
+           {"-3", -3}, {"null", 0}, {"9223372036854775807", INT_MAX}, {"-99999999999", INT_MIN}}) {
+    OpenAiRequest request;
+    EXPECT_FALSE(Parse(C, With(C, R"("user":"u","priority":)" + text), &request, rules));
+    EXPECT_EQ(request.priority, want);
+    EXPECT_EQ(request.user, "u");
+  }
 }
 
 TEST(OpenAiRequest, GreedyTurnsTheFiltersOff) {

@@ -82,7 +82,7 @@ struct Sequence {
   std::vector<float> draft_margins;
   std::vector<int64_t> draft_ns;  // when each was made
   int num_anchored_tokens = 0;  // leading tokens and drafts that have KV, exact or not, for drafts
-  int anchor = -1;  // of the last attempt, among the candidates; -1: nothing was chosen
+  int anchor = -1;              // of the last attempt, among the candidates; -1: nothing was chosen
   bool drafting_paused = false;
   bool drafts_counted = false;
   int num_accepted_drafts = 0;  // of this run, final by now and no longer in `drafts`

@@ -42,6 +42,11 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// Daemons read it from a file in another directory.
+void MakeAbsolute(std::string* path) {
+  if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+}
+
 // EngineStats that are nanoseconds of a hand-off, by their names in a cell.
 constexpr std::pair<const char*, const char*> kCounted[] = {
     {"encode", "encode_ns"}, {"queue", "pull_wait_ns"}, {"wire", "pull_ns"},
@@ -71,6 +76,10 @@ class HandoffBench {
   absl::Status MeasureAll() {
     LYNX_RETURN_IF_ERROR(CheckModel(options_.config.model));
     LYNX_RETURN_IF_ERROR(MakeQuestions());
+    for (const HandoffVariant& variant : grid_.variants) {  // a wrong word is found now
+      const ClusterConfig config = ConfigOf({variant.codec, variant.anchor});
+      LYNX_RETURN_IF_ERROR(ParseClusterConfig(ToYaml(config), "options").status());
+    }
     if (!options_.json.empty()) {
       json_.open(options_.json, std::ios::app);
       if (!json_) return absl::InvalidArgumentError(absl::StrCat("--json: ", options_.json));
@@ -115,9 +124,14 @@ class HandoffBench {
 
   ClusterConfig ConfigOf(const ClusterKey& key) const {
     ClusterConfig config = options_.config;
-    config.model = std::filesystem::absolute(config.model).string();
+    MakeAbsolute(&config.model);
     config.kv.codec = key.first;
     config.kv.anchor = key.second;
+    if (key.second == "table" || key.second == "auto") {
+      MakeAbsolute(&config.kv.anchor_table);
+    } else {
+      config.kv.anchor_table.clear();
+    }
     config.log_level = "warn";
     config.max_model_len = questions_.rbegin()->first + options_.max_tokens + kModelLenMargin;
     for (RoleConfig* role : {&config.context, &config.generation}) {

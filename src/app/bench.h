@@ -46,7 +46,8 @@ absl::Status RunBenchAccuracy(const BenchAccuracyOptions& options);
 
 struct BenchIncastOptions {
   std::string link = "1gbit";  // of the receiver and of each sender; none: loopback, as it is
-  double load = 0.8;           // of the receiver's link
+  std::string rtt = "0.2ms";
+  double load = 0.8;  // of the receiver's link
   std::vector<int> senders = {1, 2, 4};
   std::vector<std::string> policies = {"lynx", "sender_strict", "two_streams", "fifo"};
   std::vector<int> seeds = {1, 2, 3};

@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
+#include <memory>
 #include <numeric>
-#include <optional>
 
 #include "app/bench.h"
 #include "app/bench_incast_daemons.h"
-#include "app/bench_incast_lab.h"
+#include "app/bench_incast_host.h"
+#include "app/handoff_grid.h"
+#include "app/network_lab.h"
 #include "core/clock.h"
 #include "nlohmann/json.hpp"
 
@@ -43,21 +44,6 @@ struct RunResult {
   std::vector<SenderReport> senders;
 };
 
-// 1gbit, 200mbit; 0 for none.
-absl::StatusOr<double> ParseLink(const std::string& text) {
-  if (text == "none") return 0.0;
-  char* unit = nullptr;
-  const double value = std::strtod(text.c_str(), &unit);
-  const double scale = std::strcmp(unit, "gbit") == 0   ? 1e9
-                       : std::strcmp(unit, "mbit") == 0 ? 1e6
-                                                        : 0;
-  if (scale == 0 || !(value * scale >= 1e6) || value * scale > 1e12) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--link: ", text, " is not a rate such as 200mbit or 1gbit, nor none"));
-  }
-  return value * scale;
-}
-
 absl::StatusOr<std::vector<IncastPolicy>> ParsePolicies(const std::vector<std::string>& names) {
   std::vector<IncastPolicy> policies;
   for (const std::string& name : names) {
@@ -74,24 +60,26 @@ absl::StatusOr<std::vector<IncastPolicy>> ParsePolicies(const std::vector<std::s
 
 // ---- one run ------------------------------------------------------------------------------------
 
-absl::StatusOr<RunResult> Execute(const IncastKv& kv, const IncastRun& run, const IncastLab* lab) {
-  const auto start = [&](const std::string& name, int host, auto body) {
-    return IncastProcess::Start(name, [&, host](IncastPipe& pipe) -> absl::Status {
-      if (lab != nullptr) LYNX_RETURN_IF_ERROR(lab->Enter(host));
+enum class Where { kLab, kHere };
+
+absl::StatusOr<RunResult> Execute(const IncastKv& kv, const IncastRun& run, Where where) {
+  const auto start = [&](const std::string& name, const std::string& host, auto body) {
+    return IncastProcess::Start(name, [&](IncastPipe& pipe) -> absl::Status {
+      if (where == Where::kLab) LYNX_RETURN_IF_ERROR(MoveToHost(host));
       return body(pipe);
     });
   };
   std::vector<IncastProcess> processes;
-  LYNX_ASSIGN_OR_RETURN(IncastProcess receiver, start("receiver", 0, [&](IncastPipe& pipe) {
+  LYNX_ASSIGN_OR_RETURN(IncastProcess receiver, start("receiver", "d0", [&](IncastPipe& pipe) {
                           return RunIncastReceiver(kv, run, pipe);
                         }));
   processes.push_back(std::move(receiver));
   LYNX_ASSIGN_OR_RETURN(const std::string address, processes[0].pipe().Read(kPatienceSeconds));
   for (int s = 0; s < run.num_senders; ++s) {
-    LYNX_ASSIGN_OR_RETURN(IncastProcess sender,
-                          start(absl::StrCat("sender ", s), 1 + s, [&](IncastPipe& pipe) {
-                            return RunIncastSender(kv, run, s, address, pipe);
-                          }));
+    LYNX_ASSIGN_OR_RETURN(
+        IncastProcess sender,
+        start(absl::StrCat("sender ", s), absl::StrCat("p", s),
+              [&](IncastPipe& pipe) { return RunIncastSender(kv, run, s, address, pipe); }));
     processes.push_back(std::move(sender));
   }
   for (IncastProcess& process : processes) {
@@ -224,7 +212,7 @@ absl::StatusOr<double> MeasureRate(const IncastKv& kv) {
   IncastRun run;
   run.requests = PlanArrivals(
       {.num_requests = kRateRequests, .bytes_per_second = 1e12, .load = 1000, .seed = 1}, kv.sizes);
-  LYNX_ASSIGN_OR_RETURN(const RunResult result, Execute(kv, run, nullptr));
+  LYNX_ASSIGN_OR_RETURN(const RunResult result, Execute(kv, run, Where::kHere));
   double bytes = 0;
   int64_t end_ns = 0;
   for (size_t i = 0; i < run.requests.size(); ++i) {
@@ -271,17 +259,26 @@ absl::Status Print(const Json& line, const std::string& file) {
 }  // namespace
 
 absl::Status RunBenchIncast(const BenchIncastOptions& options) {
-  LYNX_ASSIGN_OR_RETURN(const double link_bps, ParseLink(options.link));
   LYNX_ASSIGN_OR_RETURN(const auto policies, ParsePolicies(options.policies));
   const KvLayout layout{options.layers, options.kv_heads, options.head_dim, KvDtype::kBf16};
   LYNX_ASSIGN_OR_RETURN(const IncastKv kv,
                         IncastKv::Create(options.codec, layout, options.prompt_tokens));
-  std::optional<IncastLab> lab;
-  double bytes_per_second = link_bps / 8 * kPayloadOfFrame;
-  if (link_bps > 0) {
+  std::unique_ptr<NetworkLab> lab;
+  Json link = {{"link_bps", nullptr}};
+  double bytes_per_second = 0;
+  if (options.link != "none") {
+    LinkSpec spec;
+    LYNX_ASSIGN_OR_RETURN(spec.bits_per_second, ParseBitRate(options.link));
+    LYNX_ASSIGN_OR_RETURN(spec.rtt_s, ParseSeconds(options.rtt));
     const int most = *std::max_element(options.senders.begin(), options.senders.end());
-    LYNX_ASSIGN_OR_RETURN(IncastLab created, IncastLab::Create(1 + most, link_bps));
-    lab.emplace(std::move(created));
+    LYNX_ASSIGN_OR_RETURN(lab, NetworkLab::Create({.num_prefill = most}));
+    LYNX_RETURN_IF_ERROR(lab->SetLink(spec));
+    LYNX_ASSIGN_OR_RETURN(const LinkMeasurement measured, lab->Measure());
+    link = {{"link_bps", spec.bits_per_second},
+            {"rtt_s", spec.rtt_s},
+            {"link_measured_bps", measured.bits_per_second},
+            {"rtt_measured_s", measured.rtt_s}};
+    bytes_per_second = spec.bits_per_second / 8 * kPayloadOfFrame;
   } else {
     LYNX_ASSIGN_OR_RETURN(bytes_per_second, MeasureRate(kv));
   }
@@ -294,16 +291,17 @@ absl::Status RunBenchIncast(const BenchIncastOptions& options) {
                  std::string(Name(run.policy)).c_str(), run.num_senders,
                  static_cast<int>(cell.seed), seconds_left);
     seconds_left -= run.requests.back().arrival_s + 2;
-    LYNX_ASSIGN_OR_RETURN(const RunResult result, Execute(kv, run, lab ? &*lab : nullptr));
+    LYNX_ASSIGN_OR_RETURN(const RunResult result,
+                          Execute(kv, run, lab != nullptr ? Where::kLab : Where::kHere));
     Json line = {{"bench", "incast"},
                  {"policy", Name(run.policy)},
                  {"senders", run.num_senders},
-                 {"seed", cell.seed},
-                 {"link_bps", link_bps > 0 ? Json(link_bps) : Json()},
-                 {"rate_bytes_per_s", bytes_per_second},
+                 {"seed", cell.seed}};
+    line.update(link);
+    line.update({{"rate_bytes_per_s", bytes_per_second},
                  {"load", options.load},
                  {"prompt_tokens", options.prompt_tokens},
-                 {"codec", options.codec}};
+                 {"codec", options.codec}});
     line.update(Figures(run, result, bytes_per_second));
     LYNX_RETURN_IF_ERROR(Print(line, options.json));
   }

@@ -3,30 +3,15 @@
 // times of a plan, and the decode side that receives from all of them.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "app/bench_incast_kv.h"
 #include "app/bench_incast_pipe.h"
 #include "app/bench_incast_plan.h"
 #include "app/bench_incast_transport.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kv/kv_cache.h"
-#include "lynx/codec.h"
 
 namespace lynx {
-
-// What both sides agree on, and the senders' cache. Made once; the processes inherit it.
-struct IncastKv {
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Codec> codec;
-  SendPlan plan;
-  std::unique_ptr<KvCache> cache;   // the senders'; every request sends its first blocks
-  std::map<int, ClassBytes> sizes;  // what so many tokens of it make
-
-  static absl::StatusOr<IncastKv> Create(const std::string& codec, const KvLayout& layout,
-                                         const std::vector<int>& prompt_tokens);
-};
 
 struct IncastRun {
   IncastPolicy policy = IncastPolicy::kLynx;

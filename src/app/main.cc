@@ -9,8 +9,8 @@
 
 #include "CLI/CLI.hpp"
 #include "app/bench.h"
-#include "app/bench_serve_flags.h"
 #include "app/bench_handoff.h"
+#include "app/bench_serve_flags.h"
 #include "app/calibrate.h"
 #include "app/chat.h"
 #include "app/daemon.h"
@@ -218,6 +218,8 @@ int Main(int argc, char** argv) {
   bench_incast
       ->add_option("--link", incast_options.link,
                    "Rate of every link, such as 1gbit (needs root); none: loopback, as it is")
+      ->capture_default_str();
+  bench_incast->add_option("--rtt", incast_options.rtt, "Round trip between hosts")
       ->capture_default_str();
   bench_incast->add_option("--load", incast_options.load, "Share of the link that is asked for")
       ->check(CLI::Range(0.01, 2.0))

@@ -6,6 +6,7 @@
 // is valid; the emulated device of tests/simt takes no other.
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "kernels/cpu/dequantize.h"
 #include "kernels/cuda/accept.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/chunk_checksum.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/gather_rows.h"
 #include "kernels/cuda/gemm.h"
@@ -303,6 +305,25 @@ void Gather(Bench& bench, const Model& m, const EncodedKv& planes, int pages) {
             });
 }
 
+// Planes into chunks that travel from device memory, and the chunks' checksums.
+void Chunks(Bench& bench, const Model& m, const EncodedKv& planes, int pages) {
+  const Array<std::byte> chunks = RandomArray<std::byte>(pages * planes.page_room());
+  const Array<PlaneMove> moves(planes.Moves(pages, chunks.data()));
+  bench.Run("plane_store", Shape(m, Pages(pages)),
+            {.bytes = 2 * planes.PlaneBytes(pages, kNumPlanes)},
+            [&] { StorePlanes(bench.stream(), moves.data(), static_cast<int>(moves.size())); });
+  const size_t chunk_bytes = chunks.size() / kMaxChecksumChunks / 16 * 16;
+  std::vector<std::span<const std::byte>> list;
+  for (int i = 0; i < kMaxChecksumChunks; ++i) {
+    list.push_back({chunks.data() + i * chunk_bytes, chunk_bytes});
+  }
+  const Array<unsigned long long> sums(list.size());
+  bench.Run("chunk_checksum",
+            Shape(m, std::to_string(list.size()) + " x " + std::to_string(chunk_bytes) + " bytes"),
+            {.bytes = double(chunk_bytes) * list.size()},
+            [&] { ChunkChecksum(bench.stream(), list, sums.data()); });
+}
+
 void Kv(Bench& bench, const Model& m, const Scale& scale) {
   const KvPool one(1, scale.context, m.num_kv_heads, m.head_dim);
   BlockAttention(bench, m, one, 1);
@@ -315,6 +336,7 @@ void Kv(Bench& bench, const Model& m, const Scale& scale) {
   Codec(bench, m, planes, batch);
   if (planes.size() > batch) Codec(bench, m, planes, planes.size());
   Gather(bench, m, planes, batch);
+  Chunks(bench, m, planes, batch);
 }
 
 // ---- choices ------------------------------------------------------------------------------------

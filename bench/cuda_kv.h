@@ -15,6 +15,7 @@
 #include "kernels/cuda/plane_decode.h"
 #include "kernels/cuda/plane_encode.h"
 #include "kernels/cuda/plane_gather.h"
+#include "kernels/cuda/plane_store.h"
 #include "lynx/kv_layout.h"
 
 namespace lynx::cuda {
@@ -98,6 +99,16 @@ class EncodedKv {
       list.push_back(page);
     }
     return list;
+  }
+  // The first num_pages pages' planes, one behind the other.
+  std::vector<PlaneMove> Moves(int num_pages, std::byte* to) const {
+    std::vector<PlaneMove> moves;
+    for (int i = 0; i < num_pages * kNumPlanes; ++i) {
+      moves.push_back(
+          {.from = pages_[i / kNumPlanes].planes[i % kNumPlanes], .to = to, .bytes = sizes_[i]});
+      to += GatheredBytes(sizes_[i]);
+    }
+    return moves;
   }
   std::vector<PlanePage> AttentionPages(int num_planes) const {
     std::vector<PlanePage> list;

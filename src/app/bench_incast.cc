@@ -74,7 +74,7 @@ absl::StatusOr<RunResult> Execute(const IncastKv& kv, const IncastRun& run, Wher
                           return RunIncastReceiver(kv, run, pipe);
                         }));
   processes.push_back(std::move(receiver));
-  LYNX_ASSIGN_OR_RETURN(const std::string address, processes[0].pipe().Read(kPatienceSeconds));
+  LYNX_ASSIGN_OR_RETURN(const std::string address, processes[0].Read(kPatienceSeconds));
   for (int s = 0; s < run.num_senders; ++s) {
     LYNX_ASSIGN_OR_RETURN(
         IncastProcess sender,
@@ -83,18 +83,18 @@ absl::StatusOr<RunResult> Execute(const IncastKv& kv, const IncastRun& run, Wher
     processes.push_back(std::move(sender));
   }
   for (IncastProcess& process : processes) {
-    LYNX_RETURN_IF_ERROR(process.pipe().Read(kPatienceSeconds).status());
+    LYNX_RETURN_IF_ERROR(process.Read(kPatienceSeconds).status());
   }
   RunResult result;
   result.start_ns = MonotonicNs() + kLeadNs;
   const std::string start_message(reinterpret_cast<const char*>(&result.start_ns),
                                   sizeof result.start_ns);
   for (IncastProcess& process : processes) {
-    LYNX_RETURN_IF_ERROR(process.pipe().Write(start_message));
+    LYNX_RETURN_IF_ERROR(process.Write(start_message));
   }
   const double patience_s = 3 * run.requests.back().arrival_s + 2 * kPatienceSeconds;
   for (size_t i = 0; i < processes.size(); ++i) {
-    LYNX_ASSIGN_OR_RETURN(const std::string report, processes[i].pipe().Read(patience_s));
+    LYNX_ASSIGN_OR_RETURN(const std::string report, processes[i].Read(patience_s));
     if (i == 0)
       result.receiver = ParseReceiverReport(report, run.requests.size());
     else
@@ -102,7 +102,7 @@ absl::StatusOr<RunResult> Execute(const IncastKv& kv, const IncastRun& run, Wher
   }
   // The receiver goes last: a sender that ends says so to it.
   for (size_t i = 1; i < processes.size(); ++i) LYNX_RETURN_IF_ERROR(processes[i].Join());
-  LYNX_RETURN_IF_ERROR(processes[0].pipe().Write("end"));
+  LYNX_RETURN_IF_ERROR(processes[0].Write("end"));
   LYNX_RETURN_IF_ERROR(processes[0].Join());
   return result;
 }

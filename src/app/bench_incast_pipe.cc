@@ -96,6 +96,13 @@ absl::StatusOr<IncastProcess> IncastProcess::Start(
   _exit(status.ok() ? 0 : 1);
 }
 
+absl::StatusOr<std::string> IncastProcess::Read(double timeout_s) {
+  absl::StatusOr<std::string> message = pipe_.Read(timeout_s);
+  if (!absl::IsUnavailable(message.status())) return message;
+  const absl::Status end = Join();
+  return end.ok() ? message.status() : end;
+}
+
 absl::Status IncastProcess::Join() {
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

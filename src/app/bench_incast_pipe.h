@@ -40,7 +40,9 @@ class IncastProcess {
   IncastProcess& operator=(IncastProcess&&) = delete;
   ~IncastProcess();
 
-  IncastPipe& pipe() { return pipe_; }
+  absl::Status Write(std::string_view message) { return pipe_.Write(message); }
+  // Its next message; says how it ended when it has.
+  absl::StatusOr<std::string> Read(double timeout_s);
   // Waits for its end.
   absl::Status Join();
 

@@ -3,6 +3,7 @@
 // those of the host's path, and hand-offs over a transport that takes such memory change no token.
 #include "lynx/device_chunks.h"
 
+#include <atomic>
 #include <random>
 
 #include "codec/kv_page_codec.h"
@@ -188,6 +189,34 @@ std::vector<Request> Requests(int vocab_size) {
   return requests;
 }
 
+// What the transports move by the device.
+class CountingChunks final : public DeviceChunks {
+ public:
+  explicit CountingChunks(DeviceChunks& inner) : inner_(inner) {}
+  int num_copies() const { return num_copies_; }
+
+  bool Reserve(size_t bytes) override { return inner_.Reserve(bytes); }
+  std::byte* Allocate(size_t bytes) override { return inner_.Allocate(bytes); }
+  void Free(std::byte* chunk) override { inner_.Free(chunk); }
+  void UseDevice() const override { inner_.UseDevice(); }
+  void Copy(void* to, const void* from, size_t bytes) const override {
+    ++num_copies_;
+    inner_.Copy(to, from, bytes);
+  }
+  void Checksums(std::span<const std::span<const std::byte>> chunks,
+                 uint64_t* checksums) const override {
+    inner_.Checksums(chunks, checksums);
+  }
+  bool EncodePlanes(std::span<PlaneEncodeParams> pages, std::span<const Table> tables,
+                    const std::function<bool()>& place) const override {
+    return inner_.EncodePlanes(pages, tables, place);
+  }
+
+ private:
+  DeviceChunks& inner_;
+  mutable std::atomic<int> num_copies_ = 0;
+};
+
 class DeviceHandoff : public testing::Test {
  protected:
   static EngineOptions Options() {
@@ -226,9 +255,14 @@ class DeviceHandoff : public testing::Test {
 };
 
 TEST_F(DeviceHandoff, ChangesNoToken) {
-  ASSERT_TRUE(model_.backend->device_chunks()->Reserve(kChunkMemory));
-  LoopbackPair pair(Settings(), model_, model_);
+  CountingChunks device(*model_.backend->device_chunks());
+  ASSERT_TRUE(device.Reserve(kChunkMemory));
+  LoopbackPair::Settings settings = Settings();
+  settings.device = &device;
+  LoopbackPair pair(settings, model_, model_);
   RunAndCompare(pair);
+  // All chunks of both prompts: three stages of one page in each layer.
+  EXPECT_EQ(device.num_copies(), 2 * 3 * model_.model->config().num_layers);
 }
 
 // Room for a few chunks: the others pass through host memory.

@@ -293,5 +293,29 @@ INSTANTIATE_TEST_SUITE_P(All, TransportTest,
                                          Kind::kUcxSharedMemory),
                          KindName);
 
+// Where UCX has no CUDA, or this build does not ask it for any.
+TEST(UcxDeviceMemory, WithoutCudaEverythingPassesThroughHostMemory) {
+  std::atomic<int> num_calls = 0;
+  const UcxOptions options{.use_device = [&] { ++num_calls; }};
+  RecordingHandler at_a, at_b;
+  std::unique_ptr<Transport> a = *MakeUcxTransport(options), b = *MakeUcxTransport(options);
+  if (a->takes_device_memory()) GTEST_SKIP() << "this UCX has CUDA";
+  a->Start(&at_a);
+  b->Start(&at_b);
+  const absl::StatusOr<PeerId> peer = a->Connect(b->address());
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  const std::vector<std::byte> payload(100000, std::byte{9});
+  std::vector<std::byte> received(payload.size());
+  Outcome posted, pulled;
+  a->Post(*peer, Bytes("payload"), payload, posted.Callback());
+  ASSERT_TRUE(at_b.signal.WaitFor([&] { return !at_b.offers.empty(); }));
+  b->Pull(at_b.offers[0].id, received, pulled.Callback());
+  ASSERT_TRUE(pulled.Wait());
+  ASSERT_TRUE(posted.Wait());
+  EXPECT_EQ(received, payload);
+  a.reset();
+  b.reset();
+}
+
 }  // namespace
 }  // namespace lynx

@@ -264,8 +264,12 @@ absl::StatusOr<ClusterConfig> CompleteForServe(ClusterConfig config) {
   if (config.model.empty()) {
     return absl::InvalidArgumentError("model: missing; give --model PATH or a --config FILE");
   }
-  std::error_code ignored;
-  config.model = std::filesystem::absolute(config.model, ignored).string();
+  // The daemons read another file, in another directory.
+  for (std::string* path :
+       {&config.model, &config.chat_template, &config.api_key_file, &config.kv.anchor_table}) {
+    std::error_code ignored;
+    if (!path->empty()) *path = std::filesystem::absolute(*path, ignored).string();
+  }
   if (config.port == 0) {
     LYNX_ASSIGN_OR_RETURN(config.port, FindFreePort());
   }

@@ -70,10 +70,12 @@ def test_verification_by_the_prefill_daemon(baseline, mode):
 
 def test_eight_at_once_on_two_of_each(baseline):
     prompts, want = baseline
-    with Cluster("--threads", 1, "--prefill", 2, "--decode", 2) as c:
-        got, _ = answers(c, prompts, concurrency=8)
+    with Cluster("--threads", 1, "--prefill", 2, "--decode", 2, "--anchor", "auto") as c:
+        got, timelines = answers(c, prompts, concurrency=8)
         c.wait_until_idle()
     check(got, want, prompts)
+    assert all("anchor" in t for t in timelines if t["handoffs"] > 0)
+    assert any(t.get("anchor_estimate_ms", 0) > 0 for t in timelines)
 
 
 def test_small_chunks_two_threads_eight_at_once(baseline):

@@ -196,8 +196,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   const Backend& backend = *daemon->backends[0];
   spdlog::info("back-end {} ({}), {} x {} threads, compute {}", backend.name(), backend.target(),
                daemon->backends.size(), backend.num_threads(), config.compute);
-  LYNX_ASSIGN_OR_RETURN(daemon->model,
-                        LoadModel(config, daemon->backends, role, ReportTo(board)));
+  LYNX_ASSIGN_OR_RETURN(daemon->model, LoadModel(config, daemon->backends, role, ReportTo(board)));
   const ModelConfig& model = daemon->model->config();
   const KvLayout layout = daemon->model->kv_layout();
   const int max_model_len = config.max_model_len == 0
@@ -208,9 +207,9 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   if (options.role != Role::kColocated) {
     LYNX_ASSIGN_OR_RETURN(daemon->transport, MakeTransport(config, daemon->codec->device_chunks()));
   }
-  const int64_t kv_memory =
-      role.kv_memory != 0 ? role.kv_memory
-                          : DefaultKvMemory(daemon->backends, role, layout, max_model_len);
+  const int64_t kv_memory = role.kv_memory != 0
+                                ? role.kv_memory
+                                : DefaultKvMemory(daemon->backends, role, layout, max_model_len);
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
   spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
                num_blocks * layout.block_bytes() / 1e6);
@@ -241,8 +240,8 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
     info->set_epoch(daemon->transport->epoch());
   }
   EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
-  engine.exact_handoff = daemon->codec->lossless() && config.kv.target == "exact" &&
-                         HasOneDegree(options);
+  engine.exact_handoff =
+      daemon->codec->lossless() && config.kv.target == "exact" && HasOneDegree(options);
   if (options.role == Role::kDecode && config.kv.codec == "planes") {
     LYNX_ASSIGN_OR_RETURN(engine.anchors, LoadAnchorOptions(config, plan, layout));
   }

@@ -118,6 +118,7 @@ Json Split(const std::vector<Run>& runs) {
 Json Exposed(const std::vector<Run>& runs) {
   const auto median = [&](const Read& read) { return Over(runs, read).median; };
   return {{"encode", median([](const Run& r) { return r.counted_s.at(kEncodeExposed); })},
+          {"anchor", median([](const Run& r) { return r.sample.anchor_s; })},
           {"transfer", median([](const Run& r) { return r.sample.landed_s; })},
           {"refine", median([](const Run& r) { return r.sample.refined_s - r.sample.landed_s; })},
           {"verify", median([](const Run& r) { return r.sample.judged_s - r.sample.refined_s; })}};

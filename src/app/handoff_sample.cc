@@ -31,6 +31,7 @@ void ReadTimeline(const json& lynx, HandoffSample* sample) {
   const double refined_ms = events.value("refined", first_ms);
   const double landed_ms = events.value("target_landed", refined_ms);
   const auto after_first = [&](double ms) { return std::max(0.0, (ms - first_ms) / 1e3); };
+  sample->anchor_s = after_first(events.value("anchor_landed", landed_ms));
   sample->landed_s = after_first(landed_ms);
   sample->refined_s = after_first(refined_ms);
   sample->judged_s = after_first(events.value("verified", refined_ms));

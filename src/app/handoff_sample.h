@@ -25,9 +25,9 @@ struct HandoffSample {
   int handoffs = 0;    // attempts; 0: prefilled by the decode daemon
   std::string verify;  // what it came to
   std::string anchor;  // the same; "" when the daemon does not say
-  // What of the hand-off lay after token 1: until all bytes were there, until they were in place,
-  // and until the drafts were judged against them. 0 for what came before.
-  double landed_s = 0, refined_s = 0, judged_s = 0;
+  // What of the hand-off lay after token 1: until the anchor was there, all bytes were there, they
+  // were in place, and the drafts were judged against them. 0 for what came before.
+  double anchor_s = 0, landed_s = 0, refined_s = 0, judged_s = 0;
 };
 
 struct HandoffPrompt {

@@ -57,7 +57,8 @@ TEST(HandoffGridTest, WhatIsUnknownIsNamed) {
 constexpr char kAnswer[] = R"({
   "choices": [{"text": "it is 123", "token_ids": [5, 6, 7, 8]}],
   "usage": {"lynx": {
-    "events_ms": {"first_token": 100, "target_landed": 140, "refined": 145, "verified": 150},
+    "events_ms": {"first_token": 100, "anchor_landed": 105, "target_landed": 140,
+                  "refined": 145, "verified": 150},
     "token_ms": [100, 150, 150, 170], "provisional_ms": [100, 110, 130, 170],
     "longest_stall_ms": 50, "stage_bytes": {"anchor": 30, "residual": 40, "exact": 20},
     "drafted": 3, "accepted": 2, "handoffs": 1, "verify": "residual", "verify_rounds": 0,
@@ -71,6 +72,7 @@ TEST(HandoffSampleTest, TimesCountFromTheFirstToken) {
               ElementsAre(0, DoubleEq(0.01), DoubleEq(0.03), DoubleEq(0.07)));
   EXPECT_THAT(sample->ttft_s, DoubleEq(0.1));
   EXPECT_THAT(sample->ttst_s, DoubleEq(0.15));
+  EXPECT_THAT(sample->anchor_s, DoubleEq(0.005));
   EXPECT_THAT(sample->landed_s, DoubleEq(0.04));
   EXPECT_THAT(sample->refined_s, DoubleEq(0.045));
   EXPECT_THAT(sample->judged_s, DoubleEq(0.05));

@@ -556,8 +556,7 @@ TEST(Handshake, NamesTheFieldAndBothValues) {
   EXPECT_EQ(Disagreement(here, there), "backend: cpu in decode0, cuda in prefill0");
   there = ReadyInfo("prefill0");
   there.set_decode_tensor_parallel_size(2);
-  EXPECT_EQ(Disagreement(here, there),
-            "decode_tensor_parallel_size: 0 in decode0, 2 in prefill0");
+  EXPECT_EQ(Disagreement(here, there), "decode_tensor_parallel_size: 0 in decode0, 2 in prefill0");
   there = ReadyInfo("prefill0");
   there.set_model_hash(1);
   EXPECT_THAT(Disagreement(here, there), HasSubstr("model_hash: 0x0000000000000000 in decode0"));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -328,7 +329,13 @@ TEST_F(BenchServeTest, WrongArgumentsAreSaidAtOnce) {
     options_.peers = {peer};
     Run(absl::StatusCode::kInvalidArgument);
   }
+  options_.peers = {"x=" + server_.url()};
+  options_.save_result = testing::TempDir() + "bench_serve_never.json";
+  Run(absl::StatusCode::kInvalidArgument);
   options_.peers = {};
+  options_.request_rate = std::nan("");
+  Run(absl::StatusCode::kInvalidArgument);
+  options_.request_rate = 1;
   options_.dataset_name = "prompts";
   options_.dataset_path = "/nowhere";
   Run(absl::StatusCode::kNotFound);

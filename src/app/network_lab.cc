@@ -31,8 +31,8 @@ constexpr char kLockFile[] = "/run/lynxlab.lock";
 constexpr int kMtu = 1500;
 // Segments as large as 100 us of the link, so that a port interleaves flows finely, as a NIC does.
 constexpr double kSegmentSeconds = 100e-6;
-// Tokens for 300 us, so that a late timer on a busy machine does not cost rate.
-constexpr double kBurstSeconds = 300e-6;
+// Tokens for 1 ms: a timer of a busy machine may be that late, and what does not fit is lost rate.
+constexpr double kBurstSeconds = 1e-3;
 constexpr double kQueueSeconds = 2e-3;
 constexpr int kMinQueueBytes = 48 << 10;
 

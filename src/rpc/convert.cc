@@ -357,7 +357,8 @@ v1::Verify ToProto(const VerifyRequest& request) {
 }
 
 absl::StatusOr<VerifyRequest> FromProto(const v1::Verify& m, AttemptId attempt, int vocab_size) {
-  VerifyRequest request{.attempt = attempt, .round = m.round(), .position = m.position(), .drafts = {}};
+  VerifyRequest request{
+      .attempt = attempt, .round = m.round(), .position = m.position(), .drafts = {}};
   LYNX_ASSIGN_OR_RETURN(request.drafts, CheckedIds("drafts", m.drafts(), vocab_size));
   return request;
 }

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "app/command.h"
+
+namespace lynx {
+
+// `lynx bench ...`
+void AddBenchCommands(CLI::App& app, Commands* commands);
+
+}  // namespace lynx

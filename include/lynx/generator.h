@@ -49,9 +49,10 @@ class Generator {
   virtual std::vector<DaemonState> daemons() const = 0;
   // Sends the request to a decode daemon. `sink` is called from any thread (also from inside this
   // call), one call at a time, in order; the last call has finished(). None begins once the
-  // Generation is gone, but one may be under way then: what the sink uses must outlive it. A daemon that is lost on the way is replaced by another one, which goes on
-  // where it ended; when none is left, the sink gets kAborted, or kUnavailable when the last one
-  // gave the request up by itself or there never was one.
+  // Generation is gone, but one may be under way then: what the sink uses must outlive it. A daemon
+  // that is lost on the way is replaced by another one, which goes on where it ended; when none is
+  // left, the sink gets kAborted, or kUnavailable when the last one gave the request up by itself
+  // or there never was one.
   virtual std::unique_ptr<Generation> Generate(Request request,
                                                std::function<void(EngineOutput)> sink) = 0;
 };

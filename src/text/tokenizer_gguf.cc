@@ -194,7 +194,8 @@ absl::Status GgufTokenizerReader::ReadSentencePiece() {
 
 // SentencePiece joins the neighbours whose union has the highest score, the leftmost of equals:
 // every way to cut a token in two tokens is a merge, ranked by the score of the whole. A token
-// longer than any that training makes is not looked at: its cuts would take the square of its length.
+// longer than any that training makes is not looked at: its cuts would take the square of its
+// length.
 void GgufTokenizerReader::AddScoredMerges(const std::vector<double>& scores) {
   std::vector<TokenId> by_score;
   for (TokenId id = 0; id < parts_.vocabulary.size(); ++id) {

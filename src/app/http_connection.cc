@@ -2,11 +2,12 @@
 #include "app/http_connection.h"
 
 #include <exception>
+#include <memory>
 
+#include "boost/asio/as_tuple.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/use_awaitable.hpp"
-#include "boost/beast/core/flat_buffer.hpp"
-#include "boost/beast/http.hpp"
+#include "boost/beast/core/error.hpp"
 #include "boost/system/system_error.hpp"
 
 namespace lynx {
@@ -16,6 +17,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::asio::use_awaitable;
+constexpr auto kTuple = asio::as_tuple(use_awaitable);
 
 http::request<http::string_body> MakeMessage(const HttpRequest& request) {
   http::request<http::string_body> message;
@@ -56,25 +58,39 @@ asio::awaitable<void> HttpConnection::Exchange(const HttpRequest& request,
                                                const HttpDataSink& on_data,
                                                HttpResponse* response) {
   stream_.expires_after(request.timeout);
-  if (!IsOpen()) co_await Connect(request);
   const auto message = MakeMessage(request);
-  co_await http::async_write(stream_, message, use_awaitable);
-
   beast::flat_buffer buffer;
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(boost::none);
-  co_await http::async_read_header(stream_, buffer, parser, use_awaitable);
-  response->status = static_cast<int>(parser.get().result_int());
-  while (!parser.is_done()) {
+  auto parser = std::make_unique<Parser>();
+  const bool is_reused = IsOpen();
+  if (!is_reused) co_await Connect(request);
+  boost::system::error_code ec = co_await SendAndReadHead(message, buffer, *parser);
+  if (ec && is_reused && !parser->got_some() && ec != beast::error::timeout) {
+    parser = std::make_unique<Parser>();
+    co_await Connect(request);
+    ec = co_await SendAndReadHead(message, buffer, *parser);
+  }
+  if (ec) throw boost::system::system_error(ec);
+
+  response->status = static_cast<int>(parser->get().result_int());
+  while (!parser->is_done()) {
     stream_.expires_after(request.timeout);
-    co_await http::async_read_some(stream_, buffer, parser, use_awaitable);
+    co_await http::async_read_some(stream_, buffer, *parser, use_awaitable);
     if (on_data && response->status == 200) {
-      on_data(parser.get().body());
-      parser.get().body().clear();
+      on_data(parser->get().body());
+      parser->get().body().clear();
     }
   }
-  response->body = std::move(parser.get().body());
-  if (!request.keep_alive || !parser.get().keep_alive()) stream_.close();
+  response->body = std::move(parser->get().body());
+  if (!request.keep_alive || !parser->get().keep_alive()) stream_.close();
+}
+
+asio::awaitable<boost::system::error_code> HttpConnection::SendAndReadHead(
+    const Message& message, beast::flat_buffer& buffer, Parser& parser) {
+  parser.body_limit(boost::none);
+  auto [write_error, written] = co_await http::async_write(stream_, message, kTuple);
+  if (write_error) co_return write_error;
+  auto [read_error, read] = co_await http::async_read_header(stream_, buffer, parser, kTuple);
+  co_return read_error;
 }
 
 asio::awaitable<void> HttpConnection::Connect(const HttpRequest& request) {

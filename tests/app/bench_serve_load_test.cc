@@ -129,6 +129,36 @@ TEST(ServeLoadTest, EveryKindOfFailureIsCountedWithItsReason) {
   EXPECT_EQ(load.answers[5].http_status, 0);
 }
 
+// As llama-server does, which promises to keep the connection and does not.
+TEST(ServeLoadTest, AConnectionThatEndsUnderTheNextRequestIsNoFailureOfTheServer) {
+  std::multiset<std::string> seen;
+  FakeOpenAiServer server([&](const std::string&, const Json& body) {
+    const std::string prompt = body["prompt"];
+    seen.insert(prompt);
+    const bool hangs_up = prompt == "never" || (prompt == "second" && seen.count(prompt) == 1);
+    return hangs_up ? FakeReply{{}, true} : Echo(body);
+  });
+  const LoadResult load = Ask(Target(server), Prompts({"first", "second", "never", "last"}), 1);
+  EXPECT_EQ(load.answers[1].error, "");
+  EXPECT_EQ(load.answers[1].text, "second");
+  EXPECT_EQ(load.answers[1].event_ns.size(), 6u);
+  EXPECT_THAT(load.answers[2].error, testing::HasSubstr("end of stream"));  // twice is a failure
+  EXPECT_EQ(load.answers[3].error, "");
+  EXPECT_EQ(seen,
+            (std::multiset<std::string>{"first", "last", "never", "never", "second", "second"}));
+}
+
+TEST(ServeLoadTest, ServersThatCloseAfterEachAnswerAreServedWithoutFailures) {
+  FakeOpenAiServer server([](const std::string&, const Json& body) {
+    FakeReply reply = Echo(body);
+    reply.close = true;
+    return reply;
+  });
+  const LoadResult load = Ask(Target(server), Prompts(std::vector<std::string>(60, "xyz")), 4);
+  for (const AnswerRecord& answer : load.answers) EXPECT_EQ(answer.error, "");
+  EXPECT_GE(server.num_connections(), 60);
+}
+
 TEST(ServeLoadTest, NobodyListens) {
   int port;
   {

@@ -75,7 +75,7 @@ void AddIncast(CLI::App& bench, Commands* commands) {
       ->capture_default_str();
   command->add_option("--rtt", options->rtt, "Round trip between hosts")->capture_default_str();
   command->add_option("--load", options->load, "Share of the link that is asked for")
-      ->check(CLI::Range(0.01, 2.0))
+      ->check(NumberIn(0.01, 2))
       ->capture_default_str();
   command->add_option("--senders", options->senders, "Numbers of prefill sides")
       ->check(CLI::Range(1, 64))

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/bench_serve_expect.h"
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace lynx {
 
 absl::StatusOr<ExpectedAnswers> ReadExpectedAnswers(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("--expect: ", path, " is not a file"));
+  }
   std::ifstream in(path);
   const auto saved = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
   const auto& prompts = Member(saved, "prompts");

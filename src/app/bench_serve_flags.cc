@@ -2,11 +2,15 @@
 #include "app/bench_serve_flags.h"
 
 #include <cstdlib>
+#include <limits>
 
 #include "app/bench_serve_report.h"
+#include "app/command.h"
 
 namespace lynx {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void AddServerFlags(CLI::App& command, BenchServeOptions* o) {
   command.add_option("--base-url", o->base_url, "The server: http://host:port")
@@ -54,7 +58,7 @@ void AddDatasetFlags(CLI::App& command, BenchServeOptions* o) {
   command
       .add_option("--random-range-ratio", o->random_range_ratio,
                   "Both lengths are uniform within this share around theirs")
-      ->check(CLI::Range(0.0, 0.999))
+      ->check(NumberIn(0, 0.999))
       ->capture_default_str();
   command
       .add_option("--custom-output-len", o->custom_output_len,
@@ -66,17 +70,17 @@ void AddDatasetFlags(CLI::App& command, BenchServeOptions* o) {
 
 void AddTrafficFlags(CLI::App& command, BenchServeOptions* o) {
   command.add_option("--request-rate", o->request_rate, "Requests per second, or inf")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberIn(1e-6, kInfinity))
       ->capture_default_str();
   command
       .add_option("--burstiness", o->burstiness,
                   "Shape of the gamma-distributed gaps: 1 Poisson, less in bursts, inf even")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberIn(1e-6, kInfinity))
       ->capture_default_str();
   command.add_option("--max-concurrency", o->max_concurrency, "Requests at one time (0: no limit)")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--max-seconds", o->max_seconds, "Send nothing after this (0: no limit)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NumberIn(0, 1e9));
   command
       .add_option("--num-warmups", o->num_warmups,
                   "Requests before the run (0: none; with peers as many as run at one time)")
@@ -88,7 +92,7 @@ void AddTrafficFlags(CLI::App& command, BenchServeOptions* o) {
       ->capture_default_str();
   command.add_flag("--ignore-eos", o->ignore_eos, "Answers of full length");
   command.add_option("--temperature", o->temperature, "0 is greedy (default: the server's)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(NumberIn(0, 100));
   command.add_option("--extra-body", o->extra_body, "JSON object with more members of a request");
 }
 
@@ -101,7 +105,7 @@ void AddReportFlags(CLI::App& command, BenchServeOptions* o) {
       ->capture_default_str();
   command.add_option("--metric-percentiles", o->metric_percentiles, "Which percentiles of them")
       ->delimiter(',')
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(NumberIn(0, 100))
       ->capture_default_str();
   command.add_option("--save-result", o->save_result, "JSON file for the result (not with peers)");
   command.add_flag("--save-detailed", o->save_detailed, "With times and texts of every request");

@@ -11,6 +11,19 @@
 
 namespace lynx {
 
+// A number from min to max; unlike CLI::Range it refuses NaN.
+inline CLI::Validator NumberIn(double min, double max) {
+  return CLI::Validator(
+      [min, max](const std::string& text) {
+        double value = 0;
+        const bool within = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+        return within ? std::string()
+                      : text + " is not a number in " + std::to_string(min) + " .. " +
+                            std::to_string(max);
+      },
+      "NUMBER");
+}
+
 struct Command {
   std::string name;  // in messages
   CLI::App* app;

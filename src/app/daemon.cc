@@ -203,6 +203,12 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
                                 ? model.max_model_len
                                 : std::min(config.max_model_len, model.max_model_len);
   LYNX_ASSIGN_OR_RETURN(daemon->codec, MakeCodec(config.kv.codec, backend));
+  const SendPlan plan =
+      DefaultSendPlan(*daemon->codec, model.num_layers, config.kv.target == "exact");
+  AnchorOptions anchors;
+  if (options.role == Role::kDecode && config.kv.codec == "planes") {
+    LYNX_ASSIGN_OR_RETURN(anchors, LoadAnchorOptions(config, plan, layout));
+  }
   // Before the KV pool: chunks in device memory take their part of it.
   if (options.role != Role::kColocated) {
     LYNX_ASSIGN_OR_RETURN(daemon->transport, MakeTransport(config, daemon->codec->device_chunks()));
@@ -213,8 +219,6 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
   spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
                num_blocks * layout.block_bytes() / 1e6);
-  const SendPlan plan =
-      DefaultSendPlan(*daemon->codec, model.num_layers, config.kv.target == "exact");
 
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(1);
@@ -242,9 +246,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   EngineOptions engine = MakeEngineOptions(options, role, max_model_len, num_blocks);
   engine.exact_handoff =
       daemon->codec->lossless() && config.kv.target == "exact" && HasOneDegree(options);
-  if (options.role == Role::kDecode && config.kv.codec == "planes") {
-    LYNX_ASSIGN_OR_RETURN(engine.anchors, LoadAnchorOptions(config, plan, layout));
-  }
+  engine.anchors = std::move(anchors);
   LYNX_ASSIGN_OR_RETURN(daemon->engine, Engine::Create(engine, *daemon->model, std::move(peers)));
   return absl::OkStatus();
 }

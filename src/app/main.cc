@@ -42,7 +42,7 @@ std::vector<std::string> NormalizeArguments(int argc, char** argv) {
 std::string Suggestion(const CLI::App& app, const std::string& message) {
   const size_t begin = message.find("--");
   if (begin == std::string::npos) return "";
-  const std::string unknown = message.substr(begin, message.find_first_of(" =]", begin) - begin);
+  const std::string unknown = message.substr(begin, message.find_first_of(" =:]", begin) - begin);
   std::vector<std::string> names;
   const CLI::App* command = app.get_subcommands().empty() ? &app : app.get_subcommands()[0];
   if (!command->get_subcommands().empty()) command = command->get_subcommands()[0];
@@ -162,7 +162,8 @@ void AddChat(CLI::App& app, Commands* commands) {
       ->envname("LYNX_API_KEY");
   command->add_option("--model", options->model, "Served model name");
   command->add_option("--system", options->system, "System message");
-  command->add_option("--temperature", options->temperature, "0 is greedy");
+  command->add_option("--temperature", options->temperature, "0 is greedy")
+      ->check(NumberIn(0, 100));
   command->add_option("--max-tokens", options->max_tokens, "Longest answer");
   command->add_option("--seed", options->seed, "Seed of the sampling");
   commands->push_back({"chat", command, [options] { return RunChat(*options); }});
@@ -190,7 +191,7 @@ void AddCalibrate(CLI::App& app, Commands* commands) {
   command->add_option("--model", options->config.model, "Model")->required();
   command->add_option("--output", options->output, "File for the table");
   command->add_option("--bits", options->bits, "Average code bits")
-      ->check(CLI::Range(2.0, 4.0))
+      ->check(NumberIn(2, 4))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
   command->add_option("--prompt-tokens", options->prompt_tokens, "Length of a prompt")

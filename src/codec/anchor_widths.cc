@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "lynx/plane_format.h"
 #include "yaml-cpp/yaml.h"
@@ -13,6 +15,8 @@ namespace lynx {
 namespace {
 
 constexpr const char* kKindNames[] = {"key", "value"};
+
+constexpr size_t kMaxTableBytes = 1 << 20;
 
 // nats, over all layers
 constexpr double kTypicalKeyDamage = 0.0876, kTypicalValueDamage = 0.0140;
@@ -132,6 +136,13 @@ absl::StatusOr<AnchorWidths> ParseAnchorWidths(const std::string& yaml, const st
 }
 
 absl::StatusOr<AnchorWidths> ReadAnchorWidths(const std::string& path, int num_layers) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a file"));
+  }
+  if (std::filesystem::file_size(path, error) > kMaxTableBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is too large for a table of widths"));
+  }
   std::ifstream file(path);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {

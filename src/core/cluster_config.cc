@@ -411,6 +411,14 @@ absl::Status CheckClusterConfig(const ClusterConfig& config) {
   if (config.model.empty()) return absl::InvalidArgumentError("model: missing");
   LYNX_RETURN_IF_ERROR(CheckAnchor(config));
   if (config.hostname.empty()) return absl::InvalidArgumentError("hostname: empty");
+  for (const auto& [key, path] : {std::pair("chat_template", &config.chat_template),
+                                  std::pair("api_key_file", &config.api_key_file),
+                                  std::pair("kv.anchor_table", &config.kv.anchor_table)}) {
+    std::error_code error;
+    if (!path->empty() && !std::filesystem::is_regular_file(*path, error)) {
+      return absl::InvalidArgumentError(absl::StrCat(key, ": ", *path, " is not a file"));
+    }
+  }
   const auto& t = config.transceiver;
   if (t.suspect_after_ms < 2 * t.heartbeat_interval_ms) {
     return absl::InvalidArgumentError(

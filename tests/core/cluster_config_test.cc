@@ -100,6 +100,8 @@ TEST(ClusterConfig, APeerIsNotLostBetweenTwoHeartbeats) {
               HasSubstr("cache_transceiver_config.suspect_after_ms: 50 is less than"));
   config->transceiver.suspect_after_ms = 120000;
   EXPECT_TRUE(CheckClusterConfig(*config).ok());
+  config->kv.anchor_table = "/tmp";
+  EXPECT_EQ(CheckClusterConfig(*config).message(), "kv.anchor_table: /tmp is not a file");
   config->hostname.clear();
   EXPECT_EQ(CheckClusterConfig(*config).message(), "hostname: empty");
 }

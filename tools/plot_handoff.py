@@ -32,7 +32,7 @@ def read_cells(paths):
                 cell = json.loads(line)
                 if cell.get("kind") != "handoff":
                     continue
-                place = (cell["link"], cell["rtt_s"], cell["prompt_tokens"], cell["prefill_busy"])
+                place = (cell["link"], cell["rtt_s"], cell["prompt_tokens"], prefill(cell))
                 places.setdefault(place, {})[name(cell)] = cell
     return {place: list(cells.values()) for place, cells in places.items()}
 
@@ -44,10 +44,14 @@ def name(cell):
     return f"planes{anchor}, {cell['verify']}"
 
 
+def prefill(cell):
+    return "cached" if cell["prefill_cached"] else "busy" if cell["prefill_busy"] else "idle"
+
+
 def title(place):
-    link, rtt_s, prompt_tokens, busy = place
+    link, rtt_s, prompt_tokens, prefill_side = place
     rtt = "" if rtt_s is None else f", {rtt_s * 1e3:g} ms"
-    return f"{link}{rtt}\n{prompt_tokens} tokens\nprefill {'busy' if busy else 'idle'}"
+    return f"{link}{rtt}\n{prompt_tokens} tokens\nprefill {prefill_side}"
 
 
 def plot_times(axes, cells, field, colors):

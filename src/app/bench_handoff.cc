@@ -138,6 +138,7 @@ class HandoffBench {
       role->threads = options_.threads;
       role->enable_block_reuse = false;  // every request pays for its whole prompt
     }
+    config.context.enable_block_reuse = options_.prefill_cached;
     return config;
   }
 
@@ -237,6 +238,7 @@ class HandoffBench {
                        .measured = measured,
                        .prompt_tokens = num_tokens,
                        .busy = busy,
+                       .prefill_cached = options_.prefill_cached,
                        .runs = {}});
     }
     for (const Question& question : questions_.at(num_tokens)) {
@@ -255,6 +257,10 @@ class HandoffBench {
 
   absl::StatusOr<HandoffCell::Run> MeasureOnce(const HandoffCell& cell, const Question& question) {
     HandoffServers& cluster = ClusterOf(cell.variant);
+    if (cell.prefill_cached) {
+      LYNX_RETURN_IF_ERROR(
+          MeasureHandoff(cluster.port(), question.prompt, /*max_tokens=*/2, "residual").status());
+    }
     LYNX_ASSIGN_OR_RETURN(const auto before, cluster.Counters());
     std::optional<HandoffLoad> load;
     if (cell.busy) load.emplace(cluster.port(), load_tokens_);

@@ -25,6 +25,7 @@ struct BenchHandoffOptions {
   int max_tokens = 65;  // token 1 and the 64 that decoding writes
   std::string corpus = "bench/prompts";
   std::string json;
+  bool prefill_cached = false;
   bool list = false;
 };
 void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* options);

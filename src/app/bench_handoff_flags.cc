@@ -30,6 +30,9 @@ void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* o) {
                      "File of lynx calibrate, for anchors table and auto");
   command.add_option("--busy", o->busy, "The prefill daemon is idle, busy, or both in turn")
       ->capture_default_str();
+  command.add_flag("--prefill-cached", o->prefill_cached,
+                   "The prefill daemon has every prompt in its prefix cache: only its KV's way is "
+                   "left");
   command.add_option("--threads", o->threads, "Compute threads of each daemon")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

@@ -146,6 +146,7 @@ Json Place(const HandoffCell& cell) {
                 {"rtt_measured_s", Rounded(cell.measured.rtt_s)},
                 {"prompt_tokens", cell.prompt_tokens},
                 {"prefill_busy", cell.busy},
+                {"prefill_cached", cell.prefill_cached},
                 {"n", cell.runs.size()}};
   if (!cell.link.shaped) {
     for (const char* name : {"link_bps", "rtt_s", "link_measured_bps", "rtt_measured_s"}) {

@@ -18,6 +18,7 @@ struct HandoffCell {
   LinkMeasurement measured;  // zeros where the link is not shaped
   int prompt_tokens = 0;
   bool busy = false;
+  bool prefill_cached = false;  // the prefill daemon had the prompt's KV
 
   struct Run {
     HandoffSample sample;

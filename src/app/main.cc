@@ -64,6 +64,7 @@ void PrintConfig(const ClusterConfig& config) {
 
 absl::StatusOr<ClusterConfig> CheckedForRole(ClusterConfig config) {
   LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
+  LYNX_RETURN_IF_ERROR(CheckConfigFiles(config));
   return config;
 }
 

@@ -277,6 +277,7 @@ absl::StatusOr<ClusterConfig> CompleteForServe(ClusterConfig config) {
   LYNX_RETURN_IF_ERROR(FillUrls(&config.generation));
   ShareMachine(&config);
   LYNX_RETURN_IF_ERROR(CheckClusterConfig(config));
+  LYNX_RETURN_IF_ERROR(CheckConfigFiles(config));
   return config;
 }
 

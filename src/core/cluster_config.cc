@@ -411,14 +411,6 @@ absl::Status CheckClusterConfig(const ClusterConfig& config) {
   if (config.model.empty()) return absl::InvalidArgumentError("model: missing");
   LYNX_RETURN_IF_ERROR(CheckAnchor(config));
   if (config.hostname.empty()) return absl::InvalidArgumentError("hostname: empty");
-  for (const auto& [key, path] : {std::pair("chat_template", &config.chat_template),
-                                  std::pair("api_key_file", &config.api_key_file),
-                                  std::pair("kv.anchor_table", &config.kv.anchor_table)}) {
-    std::error_code error;
-    if (!path->empty() && !std::filesystem::is_regular_file(*path, error)) {
-      return absl::InvalidArgumentError(absl::StrCat(key, ": ", *path, " is not a file"));
-    }
-  }
   const auto& t = config.transceiver;
   if (t.suspect_after_ms < 2 * t.heartbeat_interval_ms) {
     return absl::InvalidArgumentError(
@@ -457,6 +449,18 @@ absl::Status CheckClusterConfig(const ClusterConfig& config) {
         "context_servers.num_instances: 0 is not in 1..1024 (or set colocated: true)");
   }
   return check("context_servers", config.context);
+}
+
+absl::Status CheckConfigFiles(const ClusterConfig& config) {
+  for (const auto& [key, path] : {std::pair("chat_template", &config.chat_template),
+                                  std::pair("api_key_file", &config.api_key_file),
+                                  std::pair("kv.anchor_table", &config.kv.anchor_table)}) {
+    std::error_code error;
+    if (!path->empty() && !std::filesystem::is_regular_file(*path, error)) {
+      return absl::InvalidArgumentError(absl::StrCat(key, ": ", *path, " is not a file"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string ToYaml(const ClusterConfig& config) {

@@ -98,6 +98,8 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
 // What no single key can tell: urls against num_instances, a model, sensible combinations.
 absl::Status CheckClusterConfig(const ClusterConfig& config);
 
+// kInvalidArgument names the key whose file is not there.
+absl::Status CheckConfigFiles(const ClusterConfig& config);
 // The effective configuration in the format that ParseClusterConfig reads.
 std::string ToYaml(const ClusterConfig& config);
 

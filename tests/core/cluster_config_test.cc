@@ -100,8 +100,6 @@ TEST(ClusterConfig, APeerIsNotLostBetweenTwoHeartbeats) {
               HasSubstr("cache_transceiver_config.suspect_after_ms: 50 is less than"));
   config->transceiver.suspect_after_ms = 120000;
   EXPECT_TRUE(CheckClusterConfig(*config).ok());
-  config->kv.anchor_table = "/tmp";
-  EXPECT_EQ(CheckClusterConfig(*config).message(), "kv.anchor_table: /tmp is not a file");
   config->hostname.clear();
   EXPECT_EQ(CheckClusterConfig(*config).message(), "hostname: empty");
 }
@@ -142,6 +140,15 @@ TEST(ClusterConfig, TheMemoryFractionHasTwoNames) {
               "c.yaml:1: kv.memory_fraction: is kv_cache_config.free_gpu_memory_fraction, which "
               "line 2 gives too");
   }
+}
+
+TEST(ClusterConfig, FilesThatItNamesMustBeThere) {
+  ClusterConfig config;
+  EXPECT_TRUE(CheckConfigFiles(config).ok());
+  config.chat_template = LYNX_SOURCE_DIR "/README.md";
+  EXPECT_TRUE(CheckConfigFiles(config).ok());
+  config.kv.anchor_table = "/tmp";
+  EXPECT_EQ(std::string(CheckConfigFiles(config).message()), "kv.anchor_table: /tmp is not a file");
 }
 
 TEST(ClusterConfig, PathsAreRelativeToTheFile) {

@@ -380,6 +380,7 @@ Task<bool> BeastConnection::RunSession(const Exchange& exchange, GenerationPlan 
       co_return co_await Send(exchange, *std::move(step.response));
     }
     const bool is_done = step.done;
+    const bool has_failed = step.failed;
     if (!step.sse.empty()) {
       if (is_done) co_await StopWatching();
       if (!co_await SendStreamPart(exchange, std::move(step), !std::exchange(has_head, true)))
@@ -388,7 +389,7 @@ Task<bool> BeastConnection::RunSession(const Exchange& exchange, GenerationPlan 
     }
     if (is_done) {
       Count(exchange, 200);
-      co_return exchange.keep_alive && !exchange.is_http10 && !is_draining_;
+      co_return exchange.keep_alive && !exchange.is_http10 && !is_draining_ && !has_failed;
     }
     co_await news_->Wait(session.wait_until_ns());
   }

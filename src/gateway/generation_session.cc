@@ -284,6 +284,7 @@ GenerationSession::Step GenerationSession::Abort(const ApiError& error) {
   Step step{.done = true};
   if (has_streamed_) {
     step.sse = StrCat("data: ", ErrorBody(error), "\n\n", kSseDone);
+    step.failed = true;
   } else {
     step.response = ErrorResponse(error);
   }

@@ -44,6 +44,7 @@ class GenerationSession {
     std::optional<HttpResponse> response;  // the whole answer: nothing was streamed before
     std::string sse;                       // bytes of a stream, maybe none
     bool done = false;
+    bool failed = false;  // done, with an error behind the first bytes: the connection ends, too
   };
 
   // `wakeup` must not block. It is not called any more once the session is gone.

@@ -454,6 +454,7 @@ TEST_F(HttpTest, EachEventIsForwardedAtOnce) {
   EXPECT_THAT(last, HasSubstr("decode0 has gone"));
   EXPECT_THAT(last, testing::EndsWith("data: [DONE]\n\n"));
   EXPECT_EQ(client->ReadChunk(), "");
+  EXPECT_TRUE(client->AtEnd());
 }
 
 TEST_F(HttpTest, AnEngineThatDoesNotStopDoesNotHoldTheAnswer) {

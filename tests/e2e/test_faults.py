@@ -95,6 +95,8 @@ def hurt_mid_transfer(cluster, how, salt):
     the daemon's name, the tokens that were wanted and the answer."""
     prompt = cluster.prompts[-1]
     want = cluster.complete(prompt, 16, cache_salt=salt + "a")[0]
+    time.sleep(1)  # the gateway's figures are up to a second old: not the last hand-off's
+    cluster.wait_until_idle()
     received = received_bytes(cluster)
     thread, result = in_background(cluster.complete, prompt, 16, cache_salt=salt + "b")
     name = sending_daemon(cluster, received)

@@ -22,8 +22,11 @@ void KvReceiverImpl::OnOffer(OfferId id, uint64_t from, std::span<const std::byt
   if (Attempt attempt = Find(header->attempt)) {
     Accept(attempt, offer);
     Pump();
-  } else if (ended_.Find(header->attempt) != nullptr) {
-    Refuse(offer, Abort{header->attempt, absl::StatusCode::kNotFound, "the attempt has ended"});
+  } else if (const ControlMessage* verdict = ended_.Find(header->attempt)) {
+    const auto* abort = std::get_if<Abort>(verdict);
+    Refuse(offer, abort != nullptr ? *abort
+                                   : Abort{header->attempt, absl::StatusCode::kNotFound,
+                                           "the attempt has ended"});
   } else {
     Hold(offer);
   }

@@ -134,10 +134,11 @@ def near_tie_path(ids, case, error=2e-3):
             return
 
 
+@pytest.mark.parametrize("longest", [600, pytest.param(4000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", [["--colocated"], [], ["--speculation", "off"]],
                          ids=["colocated", "disaggregated", "without-speculation"])
-def test_f32_equals_the_reference(mode):
-    cases = [c for c in reference() if c["n_prompt"] <= 600]
+def test_f32_equals_the_reference(mode, longest):
+    cases = [c for c in reference() if c["n_prompt"] <= longest]
     if not cases:
         pytest.skip("the reference vectors are not here (shared/reference/model)")
     with Cluster("--compute", "f32", "--threads", 1, *mode) as c:

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "rpc/channel.h"
 #include "rpc/cluster_client.h"
 #include "rpc/convert.h"
 #include "rpc/daemon_info.h"
@@ -543,6 +545,44 @@ TEST(Prefill, LostDaemonIsAnError) {
   prefill->server.reset();
   EXPECT_FALSE(box.Next().error.ok());
   EXPECT_TRUE(Eventually([&] { return !client->available(); }));
+}
+
+// gRPC's own listener aborts here.
+TEST(Server, EndsWhileClientsConnect) {
+  std::string address;
+  {
+    Daemon daemon(ReadyInfo("decode0"));
+    address = daemon.address;
+  }
+  std::atomic<bool> over = false;
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&] {
+      while (!over) {
+        const auto channel = OpenChannel(address);
+        channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::milliseconds(3));
+      }
+    });
+  }
+  for (int i = 0; i < 150; ++i) {
+    const auto server = DaemonServer::Create(address, 30, [] { return ReadyInfo("decode0"); });
+    ASSERT_TRUE(server.ok()) << server.status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(i % 5));
+  }
+  over = true;
+  for (std::thread& client : clients) client.join();
+}
+
+TEST(Server, AnAddressInUseIsAnError) {
+  const Daemon daemon(ReadyInfo("decode0"));
+  const auto info = [] { return ReadyInfo("decode1"); };
+  const auto second = DaemonServer::Create(daemon.address, 30, info);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr("Address already in use"));
+  const std::string everywhere = absl::StrCat("0.0.0.0", daemon.address.substr(9));
+  EXPECT_FALSE(DaemonServer::Create(everywhere, 30, info).ok());
+  EXPECT_FALSE(DaemonServer::Create("no-port", 30, info).ok());
+  EXPECT_FALSE(DaemonServer::Create("127.0.0.1:http?", 30, info).ok());
 }
 
 TEST(Handshake, NamesTheFieldAndBothValues) {

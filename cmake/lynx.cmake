@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # lynx_module(name [DIR dir] SRC … DEPS …): a static library; SRC names files of src/<name> (or DIR)
 # without .cc.
-# lynx_test(name [DIR dir] DEPS … [LABELS …]): one GoogleTest program from every _test.cc in
+# lynx_test(name [DIR dir] DEPS … [LABELS …]): one GoogleTest program from every _test.cc below
 # tests/<name> (or tests/<dir>).
 
 add_library(lynx_options INTERFACE)
@@ -64,7 +64,7 @@ function(lynx_test name)
   if(NOT arg_DIR)
     set(arg_DIR ${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${arg_DIR}/*_test.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${arg_DIR}/*_test.cc)
   if(NOT sources)
     return()
   endif()

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// `lynx calibrate` and `lynx bench accuracy` as commands, on a tiny model.
+#include "bench/accuracy/calibrate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "bench/bench.h"
+#include "codec/anchor_widths.h"
+
+namespace lynx {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr char kModel[] =
+    LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
+
+constexpr int kNumLayers = 2;
+
+class CalibrateTest : public ::testing::Test {
+ protected:
+  CalibrateTest() {
+    fs::create_directories(folder_);
+    std::ofstream text(folder_ / "text.txt");
+    for (int i = 0; i < 400; ++i) text << "Line " << i * 7919 % 1000 << " of the text.\n";
+  }
+  ~CalibrateTest() override { fs::remove_all(folder_); }
+  CalibrateOptions Options() {
+    CalibrateOptions options{.threads = 1, .prompt_tokens = 380, .prompts = 1};
+    options.config.model = kModel;
+    options.corpus = folder_;
+    options.output = folder_ / "widths.yaml";
+    return options;
+  }
+  const fs::path folder_ = fs::temp_directory_path() / absl::StrCat("lynx_calibrate_", getpid());
+};
+
+TEST_F(CalibrateTest, WritesATableOfTheAverageThatTheBenchReads) {
+  const CalibrateOptions options = Options();
+  ASSERT_TRUE(RunCalibrate(options).ok());
+  std::ostringstream yaml;
+  yaml << std::ifstream(options.output).rdbuf();
+  const auto widths = ParseAnchorWidths(yaml.str(), options.output, kNumLayers);
+  ASSERT_TRUE(widths.ok()) << widths.status();
+  int sum = 0;
+  for (const int bits : widths->bits) sum += bits;
+  EXPECT_EQ(sum, 3 * 2 * kNumLayers);
+
+  BenchAccuracyOptions bench{.threads = 1, .codecs = {"planes"}, .prompts = 1};
+  bench.config.model = kModel;
+  bench.planes = {options.output, "exact"};
+  bench.prompt_tokens = {380};
+  bench.corpus = folder_;
+  testing::internal::CaptureStdout();
+  ASSERT_TRUE(RunBenchAccuracy(bench).ok());
+  const std::string lines = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(lines, HasSubstr("\"planes\":\"exact\",\"prompt_tokens\":380,\"n\":1"));
+  EXPECT_THAT(lines, HasSubstr("\"agreement\":1.0"));
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
+}
+
+TEST_F(CalibrateTest, WrongArgumentsAreNamed) {
+  CalibrateOptions options = Options();
+  options.output = folder_ / "no" / "such" / "folder";
+  EXPECT_THAT(std::string(RunCalibrate(options).message()), HasSubstr("--output: cannot write"));
+  options.corpus = folder_ / "nothing";
+  EXPECT_EQ(RunCalibrate(options).code(), absl::StatusCode::kNotFound);
+  BenchAccuracyOptions bench{.threads = 1, .codecs = {"planes"}};
+  bench.config.model = kModel;
+  bench.corpus = folder_;
+  for (const char* widths : {"k5v2", "k4", "none.yaml"}) {
+    bench.planes = {widths};
+    EXPECT_EQ(RunBenchAccuracy(bench).code(), absl::StatusCode::kInvalidArgument) << widths;
+  }
+}
+
+}  // namespace
+}  // namespace lynx

@@ -228,7 +228,7 @@ class Supervisor {
   }
 
   // A second signal is passed on: children then end their streams with an error at once. Who does
-  // not is killed.
+  // not is killed. It goes as SIGINT: a second SIGTERM would be lost in a first that is pending.
   void WaitFor(Child& child) {
     if (child.pid <= 0) return;
     auto limit = Clock::now() + std::chrono::seconds(config_.shutdown_timeout_s + 5);
@@ -236,7 +236,7 @@ class Supervisor {
     while (waitpid(child.pid, &child.exit_status, WNOHANG) == 0) {
       std::unique_lock lock(mutex_);
       if (num_stops_ > 1 && !hurried) {
-        kill(child.pid, SIGTERM);
+        kill(child.pid, SIGINT);
         limit = std::min(limit, Clock::now() + kHurry);
         hurried = true;
       }

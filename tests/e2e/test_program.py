@@ -222,7 +222,7 @@ def test_second_sigterm_ends_streams_with_an_error():
             lines = response.iter_lines()
             next(lines)
             c.process.send_signal(signal.SIGTERM)
-            next(lines)
+            c.wait_for_line("^stopping")
             c.process.send_signal(signal.SIGTERM)
             rest = [l for l in lines if l]
         assert rest[-1] == "data: [DONE]" and '"error"' in rest[-2]

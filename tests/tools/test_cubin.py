@@ -28,6 +28,13 @@ TRAPPED = (0x00000A0000017A02, 0x000FE40000000F00, 0x000000040000795C, 0x000FEA0
 CLEAN = TRAPPED[:2] + TRAPPED[4:]
 
 
+def nvcc_works():
+    try:
+        return subprocess.run([NVCC, "--version"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 class Traps(unittest.TestCase):
     def test_stored_code(self):
         for words, trap in ((TRAPPED, True), (CLEAN, False)):
@@ -37,7 +44,7 @@ class Traps(unittest.TestCase):
         with open("/proc/self/exe", "rb") as f:
             self.assertEqual(list(cubin.kernels(f.read())), [])
 
-    @unittest.skipUnless(os.path.exists(NVCC), "no nvcc")
+    @unittest.skipUnless(nvcc_works(), "no nvcc")
     def test_what_nvcc_makes_of_a_reference_to_a_host_constant(self):
         with tempfile.TemporaryDirectory() as directory:
             source, made = (os.path.join(directory, f"trap.{end}") for end in ("cu", "o"))

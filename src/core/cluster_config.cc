@@ -2,6 +2,7 @@
 #include "core/cluster_config.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -53,6 +54,10 @@ Key Value(std::string name, T* out, std::optional<T> min = {}, std::optional<T> 
           [=](YAML::Emitter& emitter) {
             if constexpr (std::is_same_v<T, std::string>) {
               emitter << YAML::DoubleQuoted << *out;
+            } else if constexpr (std::is_floating_point_v<T>) {
+              std::array<char, 32> text;  // the shortest that reads back as the same number
+              const auto end = std::to_chars(text.data(), text.data() + text.size(), *out).ptr;
+              emitter << std::string(text.data(), end);
             } else {
               emitter << *out;
             }

@@ -76,6 +76,7 @@ TEST(ClusterConfig, PrintsWhatItReads) {
   const auto read = ParseClusterConfig(ToYaml(config), "c.yaml");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ToYaml(*read), ToYaml(config));
+  EXPECT_THAT(ToYaml(config), HasSubstr("free_gpu_memory_fraction: 0.9\n"));
   EXPECT_THAT(read->served_model_name, ElementsAre("a", "b/c"));
   EXPECT_THAT(read->allowed_origins, ElementsAre("https://app.example:8443", "*"));
 }

@@ -6,8 +6,6 @@
 namespace lynx::cpu {
 namespace {
 
-constexpr int kSuperBlock = 256;  // elements of a K-quant block
-
 uint8_t Byte(const std::byte* p) { return std::to_integer<uint8_t>(*p); }
 
 template <typename T>
@@ -145,42 +143,14 @@ void DecodeQ6_K(const std::byte* block, float* out) {
 }
 
 template <void (*kDecode)(const std::byte*, float*)>
-void DecodeBlocks(BlockFormat format, const std::byte* row, int64_t k, float* out) {
-  for (int64_t i = 0; i < k; i += format.elements, row += format.bytes) kDecode(row, out + i);
+void DecodeBlocks(BlockShape block, const std::byte* row, int64_t k, float* out) {
+  for (int64_t i = 0; i < k; i += block.elements, row += block.bytes) kDecode(row, out + i);
 }
 
 }  // namespace
 
-BlockFormat BlockFormatOf(WeightType type) {
-  switch (type) {
-    case WeightType::kF32:
-      return {1, 4};
-    case WeightType::kF16:
-      return {1, 2};
-    case WeightType::kBf16:
-      return {1, 2};
-    case WeightType::kQ4_0:
-      return {32, 18};
-    case WeightType::kQ4_1:
-      return {32, 20};
-    case WeightType::kQ5_0:
-      return {32, 22};
-    case WeightType::kQ5_1:
-      return {32, 24};
-    case WeightType::kQ8_0:
-      return {32, 34};
-    case WeightType::kQ4_K:
-      return {kSuperBlock, 144};
-    case WeightType::kQ5_K:
-      return {kSuperBlock, 176};
-    case WeightType::kQ6_K:
-      return {kSuperBlock, 210};
-  }
-  return {};
-}
-
 void DequantizeRow(WeightType type, const std::byte* row, int64_t k, float* out) {
-  const BlockFormat format = BlockFormatOf(type);
+  const BlockShape block = WeightBlock(type);
   switch (type) {
     case WeightType::kF32:
       std::memcpy(out, row, size_t(k) * sizeof(float));
@@ -192,21 +162,21 @@ void DequantizeRow(WeightType type, const std::byte* row, int64_t k, float* out)
       for (int64_t i = 0; i < k; ++i) out[i] = ToFloat(Bf16{Load<uint16_t>(row + 2 * i)});
       return;
     case WeightType::kQ4_0:
-      return DecodeBlocks<DecodeQ4_0>(format, row, k, out);
+      return DecodeBlocks<DecodeQ4_0>(block, row, k, out);
     case WeightType::kQ4_1:
-      return DecodeBlocks<DecodeQ4_1>(format, row, k, out);
+      return DecodeBlocks<DecodeQ4_1>(block, row, k, out);
     case WeightType::kQ5_0:
-      return DecodeBlocks<DecodeQ5_0>(format, row, k, out);
+      return DecodeBlocks<DecodeQ5_0>(block, row, k, out);
     case WeightType::kQ5_1:
-      return DecodeBlocks<DecodeQ5_1>(format, row, k, out);
+      return DecodeBlocks<DecodeQ5_1>(block, row, k, out);
     case WeightType::kQ8_0:
-      return DecodeBlocks<DecodeQ8_0>(format, row, k, out);
+      return DecodeBlocks<DecodeQ8_0>(block, row, k, out);
     case WeightType::kQ4_K:
-      return DecodeBlocks<DecodeQ4_K>(format, row, k, out);
+      return DecodeBlocks<DecodeQ4_K>(block, row, k, out);
     case WeightType::kQ5_K:
-      return DecodeBlocks<DecodeQ5_K>(format, row, k, out);
+      return DecodeBlocks<DecodeQ5_K>(block, row, k, out);
     case WeightType::kQ6_K:
-      return DecodeBlocks<DecodeQ6_K>(format, row, k, out);
+      return DecodeBlocks<DecodeQ6_K>(block, row, k, out);
   }
 }
 

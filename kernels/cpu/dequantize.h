@@ -7,16 +7,10 @@
 #include <cstdint>
 
 #include "kernels/common/half.h"
+#include "kernels/common/weight_block.h"
 #include "lynx/backend.h"
 
 namespace lynx::cpu {
-
-// Elements and bytes of one block of a format; a row holds a whole number of blocks.
-struct BlockFormat {
-  int elements = 1;
-  int bytes = 0;
-};
-BlockFormat BlockFormatOf(WeightType type);
 
 // Decodes the first k elements of a row (k is a multiple of the format's block). A row that starts
 // at element i of a longer one begins i / elements * bytes later. Rows need no alignment.

@@ -210,13 +210,13 @@ void FastSlab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
 // n, are zero.
 void DecodePanel(const GemmKernels& kernels, const RawWeight& weight, int64_t panel, int64_t first,
                  int64_t size, int64_t padded, float* rows, float* out) {
-  const BlockFormat format = BlockFormatOf(weight.type());
+  const BlockShape block = WeightBlock(weight.type());
   for (int j = 0; j < kPanelOutputs; ++j) {
     const int64_t output = panel * kPanelOutputs + j;
     float* row = rows + j * padded;
     const int64_t decoded = output < weight.n() ? size : 0;
     if (decoded > 0) {
-      const std::byte* from = weight.row(output) + first / format.elements * format.bytes;
+      const std::byte* from = weight.row(output) + first / block.elements * block.bytes;
       DequantizeRow(weight.type(), from, decoded, row);
     }
     std::fill(row + decoded, row + padded, 0.0f);

@@ -71,7 +71,7 @@ void BlockFromCodes(const int8_t* codes, OutputBlock& out) {
 // keeps the decoded K-quant block that b belongs to.
 void LoadBlock(WeightType type, const std::byte* row, int64_t k, int64_t b, float* floats,
                OutputBlock& out) {
-  const BlockFormat format = BlockFormatOf(type);
+  const BlockShape format = WeightBlock(type);
   const int64_t first = b * kBlockInputs;
   const std::byte* block = row + first / format.elements * format.bytes;
   int8_t codes[kBlockInputs];

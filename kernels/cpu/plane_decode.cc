@@ -146,7 +146,7 @@ bool PageDecoder::DecodeBlock(int i) {
   if (!whole) {
     for (int c = 0; c < head_dim(); ++c) {
       for (int t = begin; t < end; ++t) {
-        const size_t e = TileIndex(kind(), head_dim(), c, t);
+        const size_t e = TileElement(kind(), head_dim(), c, t);
         tile(i)[e] = scratch_[e];
       }
     }
@@ -162,7 +162,7 @@ void PageDecoder::GetRawGroups(int i) {
   for (int c = 0; c < head_dim(); ++c) {
     if (low[c] <= high[c]) continue;
     for (int t = layout_.block_live_begin(i); t < layout_.block_live_end(i); ++t) {
-      std::memcpy(&tile(i)[TileIndex(kind(), head_dim(), c, t)], raw + raw_at_, sizeof(Bf16));
+      std::memcpy(&tile(i)[TileElement(kind(), head_dim(), c, t)], raw + raw_at_, sizeof(Bf16));
       raw_at_ += sizeof(Bf16);
     }
   }
@@ -174,7 +174,7 @@ void PageDecoder::GetProtected() {
     if (t >= layout_.live_begin && t < layout_.live_end) continue;
     Bf16* tile = params_.tiles[t / kBlockSize];
     for (int c = 0; c < head_dim(); ++c) {
-      std::memcpy(&tile[TileIndex(kind(), head_dim(), c, t % kBlockSize)], in, sizeof(Bf16));
+      std::memcpy(&tile[TileElement(kind(), head_dim(), c, t % kBlockSize)], in, sizeof(Bf16));
       in += sizeof(Bf16);
     }
   }
@@ -185,18 +185,6 @@ void PageDecoder::GetProtected() {
 void DecodePlanes(const PlaneBlockKernels& kernels, const PlaneDecodeParams& params) {
   *params.ok = PageDecoder(kernels, params).Run();
 }
-
-namespace {
-
-void ClearPage(const PageShape& shape, const MutablePageTiles& tiles) {
-  for (int t = 0; t < shape.num_tokens; ++t) {
-    for (int c = 0; c < shape.head_dim; ++c) {
-      tiles[t / kBlockSize][TileIndex(shape.kind, shape.head_dim, c, t % kBlockSize)] = Bf16{};
-    }
-  }
-}
-
-}  // namespace
 
 void CpuBackend::PlaneDecode(std::span<const PlaneDecodeParams> pages) const {
   for (const PlaneDecodeParams& params : pages) {

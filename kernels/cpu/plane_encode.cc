@@ -33,7 +33,7 @@ class PageEncoder {
   int head_dim() const { return layout_.head_dim; }
   const Bf16* tile(int i) const { return params_.tiles[layout_.first_block + i]; }
   Bf16 At(const Bf16* tile, int channel, int token) const {
-    return tile[TileIndex(kind(), head_dim(), channel, token)];
+    return tile[TileElement(kind(), head_dim(), channel, token)];
   }
 
   const Bf16* LiveTile(int i);
@@ -64,7 +64,7 @@ const Bf16* PageEncoder::LiveTile(int i) {
   for (int c = 0; c < head_dim(); ++c) {
     for (int t = 0; t < kBlockSize; ++t) {
       const bool live = t >= begin && t < end;
-      scratch_[TileIndex(kind(), head_dim(), c, t)] = At(tile(i), c, live ? t : begin);
+      scratch_[TileElement(kind(), head_dim(), c, t)] = At(tile(i), c, live ? t : begin);
     }
   }
   return scratch_;
@@ -107,7 +107,7 @@ const Bf16* PageEncoder::WithoutRawGroups(int i, const Bf16* tile, const uint8_t
       tile = scratch_;
     }
     PutRawGroup(i, tile, c);
-    for (int t = 0; t < kBlockSize; ++t) scratch_[TileIndex(kind(), head_dim(), c, t)] = Bf16{};
+    for (int t = 0; t < kBlockSize; ++t) scratch_[TileElement(kind(), head_dim(), c, t)] = Bf16{};
   }
   return tile;
 }

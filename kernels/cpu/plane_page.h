@@ -3,6 +3,7 @@
 // every instruction set.
 #pragma once
 
+#include "kernels/common/page_tiles.h"
 #include "kernels/cpu/plane_block.h"
 #include "kernels/cpu/target.h"
 #include "lynx/plane_format.h"
@@ -14,11 +15,5 @@ const PlaneBlockKernels& PlaneBlockKernelsFor(Target target);
 
 void EncodePlanes(const PlaneBlockKernels& kernels, const PlaneEncodeParams& params);
 void DecodePlanes(const PlaneBlockKernels& kernels, const PlaneDecodeParams& params);
-
-// Element index of (channel, token) inside a tile.
-inline size_t TileIndex(KvKind kind, int head_dim, int channel, int token) {
-  return kind == KvKind::kKey ? static_cast<size_t>(channel) * kBlockSize + token
-                              : static_cast<size_t>(token) * head_dim + channel;
-}
 
 }  // namespace lynx::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/dequantize.h"
+#include "kernels/common/weight_block.h"
 #include "kernels/cuda/embed.cuh"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/launch.h"
@@ -8,7 +8,7 @@ namespace lynx::cuda {
 
 void Embed(cudaStream_t stream, const WeightView& table, const TokenId* ids, int rows, float* out) {
   if (rows == 0) return;
-  const cpu::BlockFormat format = cpu::BlockFormatOf(table.type);
+  const BlockShape format = WeightBlock(table.type);
   const bool blocks = format.elements > 1;  // else the kernel takes the row for a block
   const auto columns = static_cast<unsigned>((table.k + kEmbedThreads - 1) / kEmbedThreads);
   Launch({.grid = dim3(static_cast<unsigned>(rows), columns),

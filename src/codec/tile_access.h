@@ -5,14 +5,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/common/page_tiles.h"
 #include "lynx/codec.h"
 
 namespace lynx {
-
-constexpr size_t TileElement(KvKind kind, int head_dim, int channel, int token) {
-  return kind == KvKind::kKey ? static_cast<size_t>(channel) * kBlockSize + token
-                              : static_cast<size_t>(token) * head_dim + channel;
-}
 
 // Element (channel, token of the page).
 inline const Bf16& At(const PageShape& shape, const PageTiles& tiles, int channel, int token) {
@@ -68,9 +64,6 @@ inline TileRows RowsOf(const PageShape& shape, int block) {
 void ReadToken(const PageShape& shape, const PageTiles& tiles, int token, Bf16* channels);
 void WriteToken(const PageShape& shape, const MutablePageTiles& tiles, int token,
                 const Bf16* channels);
-
-// Sets every slot of the page to +0.
-void ClearPage(const PageShape& shape, const MutablePageTiles& tiles);
 
 // kDataLoss that names the codec, the plane and both sizes.
 absl::Status WrongPlaneSize(std::string_view codec, int plane, size_t have, size_t want);

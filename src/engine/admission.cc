@@ -13,8 +13,6 @@ constexpr int64_t kNsPerSecond = 1'000'000'000;
 // A step looks at no more waiting sequences than this that cannot be admitted.
 constexpr int kMaxLeftOut = 64;
 
-int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
-
 // Leading tokens that two sequences share.
 int CommonPrefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
   return static_cast<int>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());

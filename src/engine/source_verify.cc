@@ -18,12 +18,6 @@
 #include "engine/engine_impl.h"
 
 namespace lynx {
-namespace {
-
-int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
-
-}  // namespace
-
 // ---- decode side --------------------------------------------------------------------------------
 
 // What this attempt asks of the prefill side.

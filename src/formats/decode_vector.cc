@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/decode_vector.h"
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <span>
 
 #include "formats/file_error.h"
 #include "formats/weight_type.h"
+#include "kernels/common/half.h"
 
 namespace lynx {
 namespace {
@@ -17,18 +16,6 @@ T Load(const std::byte* data) {
   T value;
   std::memcpy(&value, data, sizeof(T));
   return value;
-}
-
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = uint32_t{half & 0x8000u} << 16;
-  const uint32_t exponent = (half >> 10) & 0x1f;
-  const uint32_t mantissa = half & 0x3ff;
-  if (exponent == 0) {
-    const float magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -magnitude : magnitude;
-  }
-  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
 // All bits of an exponent set mean NaN or infinity.

@@ -12,22 +12,20 @@ struct TypeRow {
   WeightType type;
   uint32_t ggml;  // enum ggml_type
   const char* name;
-  BlockShape block;
 };
 
-// Block sizes: ggml/src/ggml-common.h.
 constexpr std::array<TypeRow, 11> kTypes = {{
-    {WeightType::kF32, 0, "F32", {1, 4}},
-    {WeightType::kF16, 1, "F16", {1, 2}},
-    {WeightType::kBf16, 30, "BF16", {1, 2}},
-    {WeightType::kQ4_0, 2, "Q4_0", {32, 18}},
-    {WeightType::kQ4_1, 3, "Q4_1", {32, 20}},
-    {WeightType::kQ5_0, 6, "Q5_0", {32, 22}},
-    {WeightType::kQ5_1, 7, "Q5_1", {32, 24}},
-    {WeightType::kQ8_0, 8, "Q8_0", {32, 34}},
-    {WeightType::kQ4_K, 12, "Q4_K", {256, 144}},
-    {WeightType::kQ5_K, 13, "Q5_K", {256, 176}},
-    {WeightType::kQ6_K, 14, "Q6_K", {256, 210}},
+    {WeightType::kF32, 0, "F32"},
+    {WeightType::kF16, 1, "F16"},
+    {WeightType::kBf16, 30, "BF16"},
+    {WeightType::kQ4_0, 2, "Q4_0"},
+    {WeightType::kQ4_1, 3, "Q4_1"},
+    {WeightType::kQ5_0, 6, "Q5_0"},
+    {WeightType::kQ5_1, 7, "Q5_1"},
+    {WeightType::kQ8_0, 8, "Q8_0"},
+    {WeightType::kQ4_K, 12, "Q4_K"},
+    {WeightType::kQ5_K, 13, "Q5_K"},
+    {WeightType::kQ6_K, 14, "Q6_K"},
 }};
 
 // Types that ggml defines and Lynx does not read.
@@ -52,8 +50,6 @@ const TypeRow& Row(WeightType type) {
 }  // namespace
 
 const char* WeightTypeName(WeightType type) { return Row(type).name; }
-
-BlockShape WeightBlock(WeightType type) { return Row(type).block; }
 
 std::optional<WeightType> WeightTypeFromGgml(uint32_t number) {
   for (const TypeRow& row : kTypes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element types of weight files: their names and the shape of their blocks.
+// The element types of weight files and their names.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/common/weight_block.h"  // WeightBlock
 #include "lynx/backend.h"
 
 namespace lynx {
 
-struct BlockShape {
-  int64_t elements = 1;  // consecutive elements of one row
-  int64_t bytes = 0;
-};
-
 const char* WeightTypeName(WeightType type);  // "Q4_1"
-BlockShape WeightBlock(WeightType type);
 
 // The type with this number in ggml's enum, if it is one of WeightType.
 std::optional<WeightType> WeightTypeFromGgml(uint32_t number);

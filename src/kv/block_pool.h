@@ -16,6 +16,9 @@
 
 namespace lynx {
 
+// Blocks that hold so many tokens.
+constexpr int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
+
 struct BlockCounts {
   int total = 0;
   int free = 0;      // no owner, nothing remembered

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kv/block_pool.h"
+
 namespace lynx {
 namespace {
 
 // A waiting sequence that so many later ones have overtaken holds the queue until it fits.
 constexpr int kMaxTimesPassed = 32;
-
-int BlocksFor(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
 }  // namespace
 

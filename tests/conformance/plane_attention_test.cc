@@ -62,8 +62,7 @@ class PlaneSequence {
     for (int t = 0; t < shape.num_tokens; ++t) {
       for (int ch = 0; ch < shape.head_dim; ++ch) {
         Tile(first_block + t / kBlockSize, shape.kind,
-             kv_head)[cpu::TileIndex(shape.kind, shape.head_dim, ch, t % kBlockSize)] =
-            page.at(ch, t);
+             kv_head)[TileElement(shape.kind, shape.head_dim, ch, t % kBlockSize)] = page.at(ch, t);
       }
     }
     PlanePage device_page = {.plane0_bytes = static_cast<uint32_t>(planes[0].size()),
@@ -83,7 +82,7 @@ class PlaneSequence {
   Bf16 Value(KvKind kind, int first_block, int kv_head, int channel, int t) const {
     const Bf16 x =
         Tile(first_block + t / kBlockSize, kind,
-             kv_head)[cpu::TileIndex(kind, sequence_.shape().head_dim, channel, t % kBlockSize)];
+             kv_head)[TileElement(kind, sequence_.shape().head_dim, channel, t % kBlockSize)];
     const bool is_large = (channel == 5 && t % 100 == 70) || (channel == 17 && t > 128);
     const bool is_key = kind == KvKind::kKey;
     if (!is_large || (is_key && kv_head == 0)) return x;

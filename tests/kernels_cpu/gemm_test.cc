@@ -66,7 +66,7 @@ struct CodeBlock {
 
 // Block b of a row as the 8-bit kernels see it.
 CodeBlock CodesOf(const WeightView& view, int64_t row, int64_t b) {
-  const std::byte* block = view.data + row * view.row_bytes + b * BlockFormatOf(view.type).bytes;
+  const std::byte* block = view.data + row * view.row_bytes + b * WeightBlock(view.type).bytes;
   const auto half = [block](int at) {
     uint16_t bits;
     std::memcpy(&bits, block + at, 2);
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(, GemmTest, testing::Values(Compute::kFast, Compute::kF
 TEST_P(GemmTest, EqualsTheDefinitionForEveryTypeAndTarget) {
   const int row_counts[] = {1, 2, 3, 4, 5, 6, 7, 12, 13, 25};
   for (WeightType type : kAllTypes) {
-    const int block = BlockFormatOf(type).elements;
+    const int block = WeightBlock(type).elements;
     const int64_t k = IsFloat(type) ? 75 : block == 32 ? 96 : 512;
     const Matrix w(type, 85, k, 7);
     const std::vector<float> x = RandomRows(25, k, 8);

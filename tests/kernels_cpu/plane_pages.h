@@ -22,7 +22,7 @@ class TestPage {
   const PageShape& shape() const { return shape_; }
   Bf16& at(int channel, int token) {
     return tiles_[token / kBlockSize]
-                 [TileIndex(shape_.kind, shape_.head_dim, channel, token % kBlockSize)];
+                 [TileElement(shape_.kind, shape_.head_dim, channel, token % kBlockSize)];
   }
   Bf16 at(int channel, int token) const { return const_cast<TestPage*>(this)->at(channel, token); }
   bool live(int token) const {

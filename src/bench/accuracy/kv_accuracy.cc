@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "codec/tile_access.h"
+#include "kv/block_pool.h"
 
 namespace lynx {
 namespace {
@@ -13,7 +14,6 @@ namespace {
 constexpr int kNumBranches = 1 + kNumNeedles;
 
 int NumPages(int num_tokens) { return (num_tokens + kPageTokens - 1) / kPageTokens; }
-int NumBlocks(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
 // The instruction's branch may be shorter than a question's.
 int MaxBranchTokens(int max_tokens) { return max_tokens + 2 * kGreedyRows; }
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<KvAccuracy>> KvAccuracy::Create(Model& model,
     return absl::InvalidArgumentError("bench accuracy: measures the cpu back-end only");
   }
   std::unique_ptr<KvAccuracy> made(new KvAccuracy(model, tokenizer, num_threads));
-  const int num_blocks = NumBlocks(longest) + kNumBranches * kOwnBlocks;
+  const int num_blocks = BlocksFor(longest) + kNumBranches * kOwnBlocks;
   LYNX_ASSIGN_OR_RETURN(made->exact_,
                         KvCache::Create(model.backend(), model.kv_layout(), num_blocks));
   LYNX_ASSIGN_OR_RETURN(made->decoded_,
@@ -96,7 +96,7 @@ void KvAccuracy::SetBranches(const AccuracyPrompt& prompt) {
                : prompt.num_context + static_cast<int>(prompt.needles[i - 1].tail.size());
     branch.block_table.resize(num_shared_pages_ * kPageBlocks);
     std::iota(branch.block_table.begin(), branch.block_table.end(), 0);
-    const int num_blocks = NumBlocks(branch.num_tokens + kGreedyRows);
+    const int num_blocks = BlocksFor(branch.num_tokens + kGreedyRows);
     while (static_cast<int>(branch.block_table.size()) < num_blocks) {
       branch.block_table.push_back(next++);
     }
@@ -200,7 +200,7 @@ std::vector<SquaredError> KvAccuracy::LayerErrors(const Branch& branch) const {
   for (int layer = 0; layer < layout.num_layers; ++layer) {
     for (const KvKind kind : {KvKind::kKey, KvKind::kValue}) {
       SquaredError& sum = errors[layer * 2 + static_cast<int>(kind)];
-      for (int b = 0; b < NumBlocks(branch.num_tokens); ++b) {
+      for (int b = 0; b < BlocksFor(branch.num_tokens); ++b) {
         const PageShape shape{.kind = kind,
                               .head_dim = layout.head_dim,
                               .num_tokens = branch.num_tokens - b * kBlockSize};

@@ -6,11 +6,10 @@
 #include "codec/kv_page_codec.h"
 #include "handoff/page_grid.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kv/block_pool.h"
 
 namespace lynx {
 namespace {
-
-int NumBlocks(int num_tokens) { return (num_tokens + kBlockSize - 1) / kBlockSize; }
 
 // Channels of different size and offset, as keys and values have them.
 void Fill(const KvPoolView& pool) {
@@ -64,7 +63,7 @@ absl::StatusOr<ClassBytes> EncodedBytes(const IncastKv& kv, int num_tokens) {
 }  // namespace
 
 std::vector<BlockId> FirstBlocks(int num_tokens) {
-  std::vector<BlockId> blocks(NumBlocks(num_tokens));
+  std::vector<BlockId> blocks(BlocksFor(num_tokens));
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<BlockId>(i);
   return blocks;
 }
@@ -80,7 +79,7 @@ absl::StatusOr<IncastKv> IncastKv::Create(const std::string& codec, const KvLayo
         absl::StrCat("--codec: ", codec, " has one stage, and so no anchor to put first"));
   }
   const int longest = *std::max_element(prompt_tokens.begin(), prompt_tokens.end());
-  LYNX_ASSIGN_OR_RETURN(kv.cache, KvCache::Create(*kv.backend, layout, NumBlocks(longest)));
+  LYNX_ASSIGN_OR_RETURN(kv.cache, KvCache::Create(*kv.backend, layout, BlocksFor(longest)));
   Fill(kv.cache->view());
   for (int tokens : prompt_tokens) {
     LYNX_ASSIGN_OR_RETURN(kv.sizes[tokens], EncodedBytes(kv, tokens));

@@ -81,6 +81,8 @@ class Weight {
   virtual int64_t k() const = 0;        // inputs
   virtual WeightType type() const = 0;  // as kept in memory
   virtual size_t bytes() const = 0;     // memory that this object owns (0 if it reads the file)
+  // What Backend::WrapPacked takes, or nothing. Host memory.
+  virtual std::span<const std::byte> packed() const { return {}; }
 };
 
 struct GemmOutput {
@@ -187,6 +189,15 @@ class Backend {
   virtual std::unique_ptr<Weight> PackWeight(const WeightView& view) = 0;
   // The same for a matrix whose rows Embed takes. The CPU's reads the view's memory.
   virtual std::unique_ptr<Weight> PackEmbedding(const WeightView& view) = 0;
+  // Names how PackWeight lays matrices out, or null when they cannot be kept for another process.
+  // What packed() of a weight holds depends on nothing but this name and the view.
+  virtual const char* packed_layout() const { return nullptr; }
+  // The weight that PackWeight makes of the view, from its packed bytes, which are read where they
+  // lie and outlive it; the view's data is not used. packed: 64-byte aligned. Null when their
+  // number is not right.
+  virtual std::unique_ptr<Weight> WrapPacked(const WeightView&, std::span<const std::byte>) {
+    return nullptr;
+  }
 
   // Takes what steps up to these limits need. Once, after the weights, before the first step.
   // Null, or why such steps cannot be run here (static text).

@@ -37,6 +37,9 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Weight> PackWeight(const WeightView& view) override;
   std::unique_ptr<Weight> PackEmbedding(const WeightView& view) override;
+  const char* packed_layout() const override;
+  std::unique_ptr<Weight> WrapPacked(const WeightView& view,
+                                     std::span<const std::byte> packed) override;
   const char* Reserve(const StepLimits&) override { return nullptr; }
 
   void BeginForward(const ForwardBatch&) override {}

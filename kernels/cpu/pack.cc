@@ -153,16 +153,28 @@ WeightType PackedType(WeightType file_type) {
   }
 }
 
-PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k)
+PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k, Unfilled)
     : type_(type),
       n_(n),
       k_(k),
       panel_stride_(size_t(NumBlocks(k)) * LinesPerBlock(type) * kLineBytes),
       scale_stride_(size_t(NumBlocks(k)) * ScalesPerBlock(type) * kPanelOutputs * sizeof(uint16_t)),
       code_bytes_(size_t(NumPanels(n)) * panel_stride_),
-      scale_bytes_(size_t(NumPanels(n)) * scale_stride_),
-      codes_(Allocate(code_bytes_)),
-      scales_(Allocate(scale_bytes_)) {}
+      size_(code_bytes_ + size_t(NumPanels(n)) * scale_stride_) {}
+
+PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k)
+    : PackedWeight(type, n, k, Unfilled()) {
+  memory_ = Allocate(size_);
+  data_ = memory_.get();
+}
+
+std::unique_ptr<PackedWeight> PackedWeight::Wrap(WeightType type, int64_t n, int64_t k,
+                                                 std::span<const std::byte> packed) {
+  std::unique_ptr<PackedWeight> weight(new PackedWeight(type, n, k, Unfilled()));
+  if (packed.size() != weight->size_) return nullptr;
+  weight->data_ = packed.data();
+  return weight;
+}
 
 std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view) {
   auto weight = std::make_unique<PackedWeight>(PackedType(view.type), view.n, view.k);
@@ -178,6 +190,16 @@ std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& vi
 std::unique_ptr<Weight> CpuBackend::PackWeight(const WeightView& view) {
   if (options_.compute == Compute::kF32) return std::make_unique<RawWeight>(view);
   return PackForFast(pool_, view);
+}
+
+// One layout for every instruction set. Its number changes with what PackForFast writes.
+const char* CpuBackend::packed_layout() const {
+  return options_.compute == Compute::kF32 ? nullptr : "cpu panels 1";
+}
+
+std::unique_ptr<Weight> CpuBackend::WrapPacked(const WeightView& view,
+                                               std::span<const std::byte> packed) {
+  return PackedWeight::Wrap(PackedType(view.type), view.n, view.k, packed);
 }
 
 }  // namespace lynx::cpu

@@ -19,27 +19,35 @@ class PackedWeight final : public Weight {
  public:
   // Allocates; PackWeight fills. type is a PackedType.
   PackedWeight(WeightType type, int64_t n, int64_t k);
+  // Of another one's packed bytes, which outlive it. Null when their number is not right.
+  static std::unique_ptr<PackedWeight> Wrap(WeightType type, int64_t n, int64_t k,
+                                            std::span<const std::byte> packed);
 
   int64_t n() const override { return n_; }
   int64_t k() const override { return k_; }
   WeightType type() const override { return type_; }
-  size_t bytes() const override { return code_bytes_ + scale_bytes_; }
+  size_t bytes() const override { return memory_ == nullptr ? 0 : size_; }
+  std::span<const std::byte> packed() const override { return {data_, size_}; }
 
   size_t panel_stride() const { return panel_stride_; }  // bytes of a panel's codes
   size_t scale_stride() const { return scale_stride_; }  // bytes of a panel's scales, 0 for BF16
-  const std::byte* panel(int64_t p) const { return codes_.get() + p * panel_stride_; }
-  const std::byte* panel_scales(int64_t p) const { return scales_.get() + p * scale_stride_; }
-  std::byte* panel(int64_t p) { return codes_.get() + p * panel_stride_; }
-  std::byte* panel_scales(int64_t p) { return scales_.get() + p * scale_stride_; }
+  const std::byte* panel(int64_t p) const { return data_ + p * panel_stride_; }
+  const std::byte* panel_scales(int64_t p) const { return data_ + code_bytes_ + p * scale_stride_; }
+  // Of its own memory.
+  std::byte* panel(int64_t p) { return memory_.get() + p * panel_stride_; }
+  std::byte* panel_scales(int64_t p) { return memory_.get() + code_bytes_ + p * scale_stride_; }
 
  private:
+  struct Unfilled {};
+  PackedWeight(WeightType type, int64_t n, int64_t k, Unfilled);
+
   WeightType type_;
   int64_t n_, k_;
-  size_t panel_stride_, scale_stride_, code_bytes_, scale_bytes_;
-  AlignedArray<std::byte>
-      codes_;  // [panels][blocks of 32 inputs][lines of 64 bytes], 64-byte aligned
-  AlignedArray<std::byte>
-      scales_;  // [panels][blocks][16] binary16, for Q4_1 [panels][blocks][2][16]
+  size_t panel_stride_, scale_stride_, code_bytes_, size_;
+  // Codes [panels][blocks of 32 inputs][lines of 64 bytes], then scales [panels][blocks][16]
+  // binary16, for Q4_1 [panels][blocks][2][16]. 64-byte aligned.
+  const std::byte* data_ = nullptr;
+  AlignedArray<std::byte> memory_;  // null: data_ is another's
 };
 
 // Packs for Compute::kFast. The view's memory is not needed afterwards.

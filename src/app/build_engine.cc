@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "app/cuda_library.h"
@@ -62,12 +63,23 @@ absl::StatusOr<Backends> MakeBackends(const ClusterConfig& config, const RoleCon
   return backends;
 }
 
+std::string CacheDirectory(const ClusterConfig& config) {
+  if (config.cache_dir == "off") return "";
+  if (!config.cache_dir.empty()) return config.cache_dir;
+  // XDG Base Directory Specification: a relative path is to be ignored.
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') return absl::StrCat(cache, "/lynx");
+  const char* home = std::getenv("HOME");
+  return home != nullptr && home[0] == '/' ? absl::StrCat(home, "/.cache/lynx") : "";
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     const ClusterConfig& config, const Backends& backends, const RoleConfig& role,
     const std::function<void(const LoadProgress&)>& progress) {
   const int max_rows = role.max_num_batched_tokens;
   if (backends.size() == 1) {
-    return Model::Load(config.model, *backends[0], max_rows, progress, config.max_model_len);
+    return Model::Load(config.model, *backends[0], max_rows, progress, config.max_model_len,
+                       CacheDirectory(config));
   }
   std::vector<Backend*> ranks;
   for (const auto& backend : backends) ranks.push_back(backend.get());
@@ -76,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(
     return cpu::MakeThreadCollectives(static_cast<int>(ranks.size()));
   };
   return LoadTensorParallel(config.model, ranks, make_collectives, max_rows, progress,
-                            config.max_model_len);
+                            config.max_model_len, CacheDirectory(config));
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const ClusterConfig& config,

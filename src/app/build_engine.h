@@ -27,6 +27,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config
 using Backends = std::vector<std::unique_ptr<Backend>>;
 absl::StatusOr<Backends> MakeBackends(const ClusterConfig& config, const RoleConfig& role);
 
+// Of cache_dir, or where the XDG Base Directory Specification says; "": no cache.
+std::string CacheDirectory(const ClusterConfig& config);
+
 // The role's model on one back-end, or divided among several. kFailedPrecondition when the
 // back-ends cannot work together.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(

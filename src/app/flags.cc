@@ -97,6 +97,10 @@ ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
                      [](Config& c, const std::string& v) { c.compute = v; });
     Add<std::string>(command, "--cpu-target", "auto, scalar, avx2, avx512 or avx512vnni",
                      [](Config& c, const std::string& v) { c.cpu_target = v; });
+    Add<std::string>(command, "--cache-dir",
+                     "Where packed weights are kept (default $XDG_CACHE_HOME/lynx or "
+                     "~/.cache/lynx; off: nowhere)",
+                     [](Config& c, const std::string& v) { c.cache_dir = v; });
     Add<int>(command, "--tensor-parallel-size",
              "Ranks that share the model of each engine: GPUs, or parts of its threads (also -tp)",
              [](Config& c, const int& v) { SetBoth(c, &RoleConfig::tensor_parallel_size, v); });

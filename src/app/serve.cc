@@ -270,6 +270,10 @@ absl::StatusOr<ClusterConfig> CompleteForServe(ClusterConfig config) {
     std::error_code ignored;
     if (!path->empty()) *path = std::filesystem::absolute(*path, ignored).string();
   }
+  if (!config.cache_dir.empty() && config.cache_dir != "off") {
+    std::error_code ignored;
+    config.cache_dir = std::filesystem::absolute(config.cache_dir, ignored).string();
+  }
   if (config.port == 0) {
     LYNX_ASSIGN_OR_RETURN(config.port, FindFreePort());
   }

@@ -170,7 +170,9 @@ absl::Status RunBenchEngine(const BenchEngineOptions& options) {
     return absl::InvalidArgumentError("bench engine: measures the cpu back-end only");
   }
   LYNX_ASSIGN_OR_RETURN(const auto backend, MakeBackend(options.config, options.threads));
-  LYNX_ASSIGN_OR_RETURN(const auto model, Model::Load(options.config.model, *backend, kChunk));
+  LYNX_ASSIGN_OR_RETURN(const auto model,
+                        Model::Load(options.config.model, *backend, kChunk, /*progress=*/nullptr,
+                                    /*max_model_len=*/0, CacheDirectory(options.config)));
   EngineBench bench(options, static_cast<cpu::CpuBackend&>(*backend), *model);
   LYNX_RETURN_IF_ERROR(bench.Check());
   for (int tokens : options.prefill) LYNX_RETURN_IF_ERROR(bench.Prefill(tokens));

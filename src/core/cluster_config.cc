@@ -184,6 +184,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Choice("compute", &c->compute, {"fast", "f32"}),
       Choice("device", &c->device, {"cpu", "cuda"}),
       Choice("cpu_target", &c->cpu_target, {"auto", "scalar", "avx2", "avx512", "avx512vnni"}),
+      Value<std::string>("cache_dir", &c->cache_dir),
       Value<std::string>("chat_template", &c->chat_template),
       Choice("generation_config", &c->generation_config, {"auto", "vllm"}),
       Value<std::string>("api_key_file", &c->api_key_file),
@@ -377,6 +378,7 @@ absl::StatusOr<ClusterConfig> ParseClusterConfig(const std::string& yaml, const 
   ResolvePath(file, &config.api_key_file);
   ResolvePath(file, &config.chat_template);
   ResolvePath(file, &config.kv.anchor_table);
+  if (config.cache_dir != "off") ResolvePath(file, &config.cache_dir);
   return config;
 }
 

@@ -40,6 +40,7 @@ struct ClusterConfig {
   std::string compute = "fast";
   std::string device = "cpu";
   std::string cpu_target = "auto";
+  std::string cache_dir;  // of packed weights; "": $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: none
   std::string chat_template;
   std::string generation_config = "auto";  // or "vllm": neutral defaults
   std::string api_key_file;

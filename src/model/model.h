@@ -23,9 +23,11 @@ class Model {
   // path: a GGUF file or a Hugging Face directory. The back-end outlives the model.
   // max_rows: the largest batch Forward will see (activation buffers are allocated once).
   // max_model_len: the longest sequence, if it is shorter than the model's own; 0: the model's.
+  // cache_directory: of packed weights (weights.h); "": none.
   static absl::StatusOr<std::unique_ptr<Model>> Load(
       const std::string& path, Backend& backend, int max_rows,
-      std::function<void(const LoadProgress&)> progress = nullptr, int max_model_len = 0);
+      std::function<void(const LoadProgress&)> progress = nullptr, int max_model_len = 0,
+      const std::string& cache_directory = "");
   virtual ~Model() = default;
 
   virtual Backend& backend() const = 0;  // with several: rank 0's

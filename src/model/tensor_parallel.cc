@@ -135,7 +135,8 @@ void TensorParallelModel::RunRank(int rank) {
 absl::StatusOr<std::unique_ptr<Model>> LoadTensorParallel(
     const std::string& path, std::span<Backend* const> backends,
     const std::function<absl::StatusOr<Collectives>(int64_t max_count)>& make_collectives,
-    int max_rows, std::function<void(const LoadProgress&)> progress, int max_model_len) {
+    int max_rows, std::function<void(const LoadProgress&)> progress, int max_model_len,
+    const std::string& cache_directory) {
   const int size = static_cast<int>(backends.size());
   LYNX_CHECK(size > 0 && max_rows > 0);
   LYNX_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFiles> files, ModelFiles::Open(path));
@@ -151,7 +152,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTensorParallel(
                                       .collective = collectives[rank].get(),
                                       .max_rows = max_rows,
                                       .max_model_len = max_model_len,
-                                      .progress = rank == 0 ? progress : nullptr});
+                                      .progress = rank == 0 ? progress : nullptr,
+                                      .cache_directory = cache_directory});
     statuses[rank] = shard.status();
     if (shard.ok()) shards[rank] = *std::move(shard);
   };

@@ -31,6 +31,6 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTensorParallel(
     const std::string& path, std::span<Backend* const> backends,
     const std::function<absl::StatusOr<Collectives>(int64_t max_count)>& make_collectives,
     int max_rows, std::function<void(const LoadProgress&)> progress = nullptr,
-    int max_model_len = 0);
+    int max_model_len = 0, const std::string& cache_directory = "");
 
 }  // namespace lynx

@@ -41,8 +41,9 @@ ModelConfig ConfigOf(const ModelConfig& whole, const ShardSpec& shard, int max_m
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     std::shared_ptr<const ModelFiles> files, Backend& backend, const Options& options) {
   LYNX_CHECK(options.max_rows > 0);
-  LYNX_ASSIGN_OR_RETURN(ModelWeights weights,
-                        LoadWeights(*files, backend, options.shard, options.progress));
+  LYNX_ASSIGN_OR_RETURN(
+      ModelWeights weights,
+      LoadWeights(*files, backend, options.shard, options.progress, options.cache_directory));
   ModelConfig config = ConfigOf(files->config(), options.shard, options.max_model_len);
   LYNX_ASSIGN_OR_RETURN(
       auto rope, RopeTables::Create(backend, config.rope, config.head_dim, config.max_model_len));

@@ -28,6 +28,7 @@ class Transformer final : public Model {
     int max_rows = 0;
     int max_model_len = 0;  // 0: the model's
     std::function<void(const LoadProgress&)> progress;
+    std::string cache_directory;  // of packed weights; "": none
   };
   // Back-end and collective outlive the model. The shard fits the model (CheckShards).
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(

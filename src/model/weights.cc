@@ -2,13 +2,17 @@
 #include "model/weights.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <xxhash.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "formats/decode_vector.h"
 #include "formats/weight_type.h"
+#include "model/model_hash.h"
 
 namespace lynx {
 namespace {
@@ -53,9 +57,14 @@ WeightView PartOf(WeightView view, Split split, const ShardSpec& shard) {
 
 class Loader {
  public:
+  // packed_file: where the matrices are packed already, or null.
   Loader(const ModelFiles& files, Backend& backend, const ShardSpec& shard,
-         const std::function<void(const LoadProgress&)>& progress)
-      : files_(files), backend_(backend), shard_(shard), progress_(progress) {
+         const std::function<void(const LoadProgress&)>& progress, PackedFile* packed_file)
+      : files_(files),
+        backend_(backend),
+        shard_(shard),
+        progress_(progress),
+        packed_file_(packed_file) {
     for (const TensorInfo& tensor : files.tensors()) {
       done_.bytes_total += static_cast<int64_t>(tensor.bytes);
     }
@@ -78,10 +87,13 @@ class Loader {
     return weights;
   }
 
+  // Every matrix's packed bytes, in the order of a file.
+  std::vector<std::span<const std::byte>> TakePacked() { return std::move(packed_); }
+
  private:
   absl::Status LoadEmbedding(ModelWeights& weights) {
     const TensorInfo& tensor = *files_.Find("model.embed_tokens.weight");
-    LYNX_RETURN_IF_ERROR(Check(tensor));
+    LYNX_RETURN_IF_ERROR(CheckMatrix(tensor));
     weights.embedding = backend_.PackEmbedding(ViewOf(tensor));
     if (weights.embedding == nullptr) return NoMemory(tensor);
     if (files_.config().tie_word_embeddings) {
@@ -111,7 +123,7 @@ class Loader {
   // ModelFiles has checked that the weight exists; a bias may not.
   absl::Status LoadLinear(const std::string& name, Split split, Linear& linear) {
     const TensorInfo& tensor = *files_.Find(name + ".weight");
-    LYNX_RETURN_IF_ERROR(Check(tensor));
+    LYNX_RETURN_IF_ERROR(CheckMatrix(tensor));
     LYNX_ASSIGN_OR_RETURN(linear.weight, Pack(tensor, split));
     Report(static_cast<int64_t>(tensor.bytes));
     // A sum over ranks has the bias in it once.
@@ -139,6 +151,11 @@ class Loader {
     return shard_.rank == 0 ? CheckFinite(tensor) : absl::OkStatus();
   }
 
+  // Only matrices that have passed are ever in a file.
+  absl::Status CheckMatrix(const TensorInfo& tensor) const {
+    return packed_file_ == nullptr ? Check(tensor) : absl::OkStatus();
+  }
+
   absl::Status NoMemory(const TensorInfo& tensor) const {
     return absl::ResourceExhaustedError(absl::StrCat(tensor.file, ": ", backend_.name(),
                                                      " has no memory for a tensor of ",
@@ -146,8 +163,19 @@ class Loader {
   }
 
   absl::StatusOr<std::unique_ptr<Weight>> Pack(const TensorInfo& tensor, Split split) {
-    auto weight = backend_.PackWeight(PartOf(ViewOf(tensor), split, shard_));
-    if (weight == nullptr) return NoMemory(tensor);
+    const WeightView view = PartOf(ViewOf(tensor), split, shard_);
+    std::unique_ptr<Weight> weight;
+    if (packed_file_ != nullptr) {
+      LYNX_ASSIGN_OR_RETURN(const auto packed, packed_file_->Next());
+      weight = backend_.WrapPacked(view, packed);
+      if (weight == nullptr) {
+        return absl::DataLossError(absl::StrCat(tensor.label, ": ", packed.size(), " bytes"));
+      }
+    } else {
+      weight = backend_.PackWeight(view);
+      if (weight == nullptr) return NoMemory(tensor);
+      packed_.push_back(weight->packed());
+    }
     if (weight->type() != tensor.type) ++conversions_[{tensor.type, weight->type()}];
     return weight;
   }
@@ -170,9 +198,23 @@ class Loader {
   Backend& backend_;
   const ShardSpec shard_;
   const std::function<void(const LoadProgress&)>& progress_;
+  PackedFile* const packed_file_;
+  std::vector<std::span<const std::byte>> packed_;
   LoadProgress done_;
   std::map<std::pair<WeightType, WeightType>, int> conversions_;  // file's type, memory's type
 };
+
+uint64_t PackedFileKey(const ModelFiles& files, const std::string& layout, const ShardSpec& shard) {
+  std::string key = absl::StrCat(HashModel(files), " ", layout, " ", shard.rank, "/", shard.size);
+  std::set<std::string> paths;
+  for (const TensorInfo& tensor : files.tensors()) paths.insert(tensor.file);
+  for (const std::string& path : paths) {
+    struct stat info = {};
+    stat(path.c_str(), &info);
+    absl::StrAppend(&key, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec);
+  }
+  return XXH64(key.data(), key.size(), 0);
+}
 
 }  // namespace
 
@@ -208,8 +250,30 @@ absl::Status CheckShards(const ModelFiles& files, int num_ranks) {
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backend,
                                          const ShardSpec& shard,
-                                         const std::function<void(const LoadProgress&)>& progress) {
-  return Loader(files, backend, shard, progress).Load();
+                                         const std::function<void(const LoadProgress&)>& progress,
+                                         const std::string& cache_directory) {
+  if (cache_directory.empty() || backend.packed_layout() == nullptr) {
+    return Loader(files, backend, shard, progress, nullptr).Load();
+  }
+  const uint64_t key = PackedFileKey(files, backend.packed_layout(), shard);
+  const std::string path =
+      absl::StrCat(cache_directory, "/weights/", absl::Hex(key, absl::kZeroPad16), ".pack");
+  absl::StatusOr<std::unique_ptr<PackedFile>> cached = PackedFile::Open(path, key);
+  if (cached.ok()) {
+    auto weights = Loader(files, backend, shard, progress, cached->get()).Load();
+    if (!absl::IsDataLoss(weights.status())) {
+      if (weights.ok()) weights->packed_file = *std::move(cached);
+      return weights;
+    }
+    cached = weights.status();
+  }
+  if (!absl::IsNotFound(cached.status())) {
+    spdlog::warn("weight cache: {}; packing again", std::string(cached.status().message()));
+  }
+  Loader loader(files, backend, shard, progress, nullptr);
+  LYNX_ASSIGN_OR_RETURN(ModelWeights weights, loader.Load());
+  weights.packed_file_writer = std::make_unique<PackedFileWriter>(path, key, loader.TakePacked());
+  return weights;
 }
 
 size_t DecodeBytes(const ModelWeights& weights) {

@@ -4,12 +4,15 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 
 namespace lynx {
 namespace {
+
+using Config = ClusterConfig;
 
 const char* Environment(const char* name, const char* alias) {
   const char* value = std::getenv(name);
@@ -46,125 +49,141 @@ void ConfigFlags::Add(CLI::App& command, const char* name, const char* help,
   });
 }
 
+// field(config) points to what the flag sets.
+template <typename Field>
+void ConfigFlags::Set(CLI::App& command, const char* name, const char* help, Field field) {
+  using T = std::remove_pointer_t<std::invoke_result_t<Field, ClusterConfig&>>;
+  Add<T>(command, name, help, [field](ClusterConfig& c, const T& v) { *field(c) = v; });
+}
+
 ConfigFlags::ConfigFlags(CLI::App& command, Groups groups) {
-  using Config = ClusterConfig;
+  AddGeneral(command);
+  if (groups.gateway) AddGateway(command);
+  if (groups.engine) AddEngine(command);
+  if (groups.engine) AddHandoff(command);
+  if (groups.cluster) AddCluster(command);
+  if (groups.cluster || groups.engine) AddColocated(command);
+}
+
+void ConfigFlags::AddGeneral(CLI::App& command) {
   command.add_option("--config", file_, "Cluster file (YAML); paths in it are relative to it");
   command.add_flag("--check-config", check_config, "Check the configuration and exit");
-  Add<std::string>(command, "model,--model", "Model: a GGUF file or a Hugging Face directory",
-                   [](Config& c, const std::string& v) { c.model = v; });
-  Add<std::string>(command, "--log-level", "trace, debug, info, warn or error",
-                   [](Config& c, const std::string& v) { c.log_level = v; });
-  Add<int>(command, "--max-model-len", "Longest prompt plus answer, in tokens (0: the model's)",
-           [](Config& c, const int& v) { c.max_model_len = v; });
-  Add<int>(command, "--shutdown-timeout", "Seconds that running requests get after SIGTERM",
-           [](Config& c, const int& v) { c.shutdown_timeout_s = v; });
-  if (groups.gateway) {
-    Add<std::string>(command, "--host", "Address the HTTP server listens on",
-                     [](Config& c, const std::string& v) { c.hostname = v; });
-    Add<int>(command, "--port", "Port of the HTTP server (default 8000)",
-             [](Config& c, const int& v) { c.port = v; });
-    Add<std::vector<std::string>>(
-        command, "--served-model-name", "Name (or names) of the model in the API",
-        [](Config& c, const std::vector<std::string>& v) { c.served_model_name = v; });
-    Add<std::string>(command, "--chat-template", "Jinja file used instead of the model's template",
-                     [](Config& c, const std::string& v) { c.chat_template = v; });
-    Add<std::string>(command, "--generation-config",
-                     "auto: the model's generation_config.json sets defaults; vllm: neutral ones",
-                     [](Config& c, const std::string& v) { c.generation_config = v; });
-    Add<std::string>(command, "--metrics-aliases", "vllm: metrics also under vLLM's names",
-                     [](Config& c, const std::string& v) { c.metrics_aliases = v; });
-    Add<int>(command, "--max-logprobs", "Most logprobs a request may ask for",
-             [](Config& c, const int& v) { c.max_logprobs = v; });
-    Add<std::string>(command, "--scheduling-policy",
-                     "fcfs, or priority: requests may carry a priority, lower = earlier",
-                     [](Config& c, const std::string& v) { c.scheduler.scheduling_policy = v; });
-    Add<int>(command, "--max-concurrent-requests",
-             "More running and waiting requests are refused with 429 (default 1024)",
-             [](Config& c, const int& v) { c.max_concurrent_requests = v; });
-    command.add_option("--api-key", api_keys_,
-                       "Key that /v1 requests must bear (better: LYNX_API_KEY or --api-key-file)");
-    Add<std::string>(command, "--api-key-file", "File with one API key per line",
-                     [](Config& c, const std::string& v) { c.api_key_file = v; });
-    Add<std::vector<std::string>>(
-        command, "--allowed-origins",
-        "Web origins (or one JSON list of them) whose pages may use the API; *: all",
-        [](Config& c, const std::vector<std::string>& v) { c.allowed_origins = WithoutQuotes(v); });
-  }
-  if (groups.engine) {
-    Add<std::string>(command, "--device", "cpu or cuda",
-                     [](Config& c, const std::string& v) { c.device = v; });
-    Add<std::string>(command, "--compute", "fast, or f32 (slow yardstick)",
-                     [](Config& c, const std::string& v) { c.compute = v; });
-    Add<std::string>(command, "--cpu-target", "auto, scalar, avx2, avx512 or avx512vnni",
-                     [](Config& c, const std::string& v) { c.cpu_target = v; });
-    Add<std::string>(command, "--cache-dir",
-                     "Where packed weights are kept (default $XDG_CACHE_HOME/lynx or "
-                     "~/.cache/lynx; off: nowhere)",
-                     [](Config& c, const std::string& v) { c.cache_dir = v; });
-    Add<int>(command, "--tensor-parallel-size",
-             "Ranks that share the model of each engine: GPUs, or parts of its threads (also -tp)",
-             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::tensor_parallel_size, v); });
-    Add<int>(command, "--threads", "Compute threads of each engine (0: share the cores)",
-             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::threads, v); });
-    Add<int>(command, "--max-num-seqs", "Most sequences in one step",
-             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_seqs, v); });
-    Add<int>(command, "--max-num-batched-tokens", "Token budget of a step, and prefill chunk",
-             [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_batched_tokens, v); });
-    Add<int>(
-        command, "--itl-target-ms",
-        "Prompt chunks shrink to keep steps of running answers below this (default 50; 0: off)",
-        [](Config& c, const int& v) { c.scheduler.itl_target_ms = v; });
-    Add<int>(command, "--queue-timeout-secs",
-             "Longer waits in an engine's queue end with 503 (default 300; 0: never)",
-             [](Config& c, const int& v) { c.scheduler.queue_timeout_s = v; });
-    Add<std::string>(command, "--codec",
-                     "KV codec of the hand-off: planes, or a baseline of docs/codecs.md",
-                     [](Config& c, const std::string& v) { c.kv.codec = v; });
-    Add<std::string>(command, "--kv-target", "exact, or 8bit",
-                     [](Config& c, const std::string& v) { c.kv.target = v; });
-    Add<std::string>(command, "--anchor",
-                     "What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, "
-                     "target, or auto",
-                     [](Config& c, const std::string& v) { c.kv.anchor = v; });
-    Add<std::string>(command, "--anchor-table",
-                     "File of `lynx calibrate`, for --anchor table or auto",
-                     [](Config& c, const std::string& v) { c.kv.anchor_table = v; });
-    Add<std::string>(command, "--speculation",
-                     "on or off: draft on the anchor while the rest travels",
-                     [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });
-    command.get_option("--speculation")->check(CLI::IsMember({"on", "off"}));
-    Add<std::string>(command, "--verify",
-                     "Who judges drafts: residual (the KV that is still on its way), source (the "
-                     "prefill daemon), hold (it goes on decoding instead), or auto",
-                     [](Config& c, const std::string& v) { c.speculation.verify = v; });
-    command.get_option("--verify")->check(CLI::IsMember({"residual", "source", "hold", "auto"}));
-    auto size = std::make_shared<std::string>();
-    CLI::Option* kv_memory =
-        command.add_option("--kv-memory", *size, "Memory of each KV pool, e.g. 2G");
-    overrides_.push_back([size, kv_memory](Config& c) -> absl::Status {
-      if (kv_memory->count() == 0) return absl::OkStatus();
-      const auto bytes = ParseSize(*size);
-      if (!bytes.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat("--kv-memory: ", bytes.status().message()));
-      }
-      SetBoth(c, &RoleConfig::kv_memory, *bytes);
-      return absl::OkStatus();
-    });
-  }
-  if (groups.cluster) {
-    Add<int>(command, "--prefill", "How many prefill daemons to start (default 1)",
-             [](Config& c, const int& v) { c.context.num_instances = v; });
-    Add<int>(command, "--decode", "How many decode daemons to start (default 1)",
-             [](Config& c, const int& v) { c.generation.num_instances = v; });
-  }
-  if (groups.cluster || groups.engine) {
-    CLI::Option* flag =
-        command.add_flag("--colocated", colocated, "One engine that prefills and decodes");
-    overrides_.push_back([this, flag](Config& c) {
-      if (flag->count() > 0) c.colocated = colocated;
-      return absl::OkStatus();
-    });
-  }
+  Set(command, "model,--model", "Model: a GGUF file or a Hugging Face directory",
+      [](Config& c) { return &c.model; });
+  Set(command, "--log-level", "trace, debug, info, warn or error",
+      [](Config& c) { return &c.log_level; });
+  Set(command, "--max-model-len", "Longest prompt plus answer, in tokens (0: the model's)",
+      [](Config& c) { return &c.max_model_len; });
+  Set(command, "--shutdown-timeout", "Seconds that running requests get after SIGTERM",
+      [](Config& c) { return &c.shutdown_timeout_s; });
+}
+
+void ConfigFlags::AddGateway(CLI::App& command) {
+  Set(command, "--host", "Address the HTTP server listens on",
+      [](Config& c) { return &c.hostname; });
+  Set(command, "--port", "Port of the HTTP server (default 8000)",
+      [](Config& c) { return &c.port; });
+  Set(command, "--served-model-name", "Name (or names) of the model in the API",
+      [](Config& c) { return &c.served_model_name; });
+  Set(command, "--chat-template", "Jinja file used instead of the model's template",
+      [](Config& c) { return &c.chat_template; });
+  Set(command, "--generation-config",
+      "auto: the model's generation_config.json sets defaults; vllm: neutral ones",
+      [](Config& c) { return &c.generation_config; });
+  Set(command, "--metrics-aliases", "vllm: metrics also under vLLM's names",
+      [](Config& c) { return &c.metrics_aliases; });
+  Set(command, "--max-logprobs", "Most logprobs a request may ask for",
+      [](Config& c) { return &c.max_logprobs; });
+  Set(command, "--scheduling-policy",
+      "fcfs, or priority: requests may carry a priority, lower = earlier",
+      [](Config& c) { return &c.scheduler.scheduling_policy; });
+  Set(command, "--max-concurrent-requests",
+      "More running and waiting requests are refused with 429 (default 1024)",
+      [](Config& c) { return &c.max_concurrent_requests; });
+  command.add_option("--api-key", api_keys_,
+                     "Key that /v1 requests must bear (better: LYNX_API_KEY or --api-key-file)");
+  Set(command, "--api-key-file", "File with one API key per line",
+      [](Config& c) { return &c.api_key_file; });
+  Add<std::vector<std::string>>(
+      command, "--allowed-origins",
+      "Web origins (or one JSON list of them) whose pages may use the API; *: all",
+      [](Config& c, const std::vector<std::string>& v) { c.allowed_origins = WithoutQuotes(v); });
+}
+
+void ConfigFlags::AddEngine(CLI::App& command) {
+  Set(command, "--device", "cpu or cuda", [](Config& c) { return &c.device; });
+  Set(command, "--compute", "fast, or f32 (slow yardstick)", [](Config& c) { return &c.compute; });
+  Set(command, "--cpu-target", "auto, scalar, avx2, avx512 or avx512vnni",
+      [](Config& c) { return &c.cpu_target; });
+  Set(command, "--cache-dir",
+      "Where packed weights are kept (default $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: nowhere)",
+      [](Config& c) { return &c.cache_dir; });
+  Add<int>(command, "--tensor-parallel-size",
+           "Ranks that share the model of each engine: GPUs, or parts of its threads (also -tp)",
+           [](Config& c, const int& v) { SetBoth(c, &RoleConfig::tensor_parallel_size, v); });
+  Add<int>(command, "--threads", "Compute threads of each engine (0: share the cores)",
+           [](Config& c, const int& v) { SetBoth(c, &RoleConfig::threads, v); });
+  Add<int>(command, "--max-num-seqs", "Most sequences in one step",
+           [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_seqs, v); });
+  Add<int>(command, "--max-num-batched-tokens", "Token budget of a step, and prefill chunk",
+           [](Config& c, const int& v) { SetBoth(c, &RoleConfig::max_num_batched_tokens, v); });
+  Set(command, "--itl-target-ms",
+      "Prompt chunks shrink to keep steps of running answers below this (default 50; 0: off)",
+      [](Config& c) { return &c.scheduler.itl_target_ms; });
+  Set(command, "--queue-timeout-secs",
+      "Longer waits in an engine's queue end with 503 (default 300; 0: never)",
+      [](Config& c) { return &c.scheduler.queue_timeout_s; });
+  AddKvMemory(command);
+}
+
+void ConfigFlags::AddKvMemory(CLI::App& command) {
+  auto size = std::make_shared<std::string>();
+  CLI::Option* flag = command.add_option("--kv-memory", *size, "Memory of each KV pool, e.g. 2G");
+  overrides_.push_back([size, flag](Config& c) -> absl::Status {
+    if (flag->count() == 0) return absl::OkStatus();
+    const auto bytes = ParseSize(*size);
+    if (!bytes.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--kv-memory: ", bytes.status().message()));
+    }
+    SetBoth(c, &RoleConfig::kv_memory, *bytes);
+    return absl::OkStatus();
+  });
+}
+
+void ConfigFlags::AddHandoff(CLI::App& command) {
+  Set(command, "--codec", "KV codec of the hand-off: planes, or a baseline of docs/codecs.md",
+      [](Config& c) { return &c.kv.codec; });
+  Set(command, "--kv-target", "exact, or 8bit", [](Config& c) { return &c.kv.target; });
+  Set(command, "--anchor",
+      "What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, target, or auto",
+      [](Config& c) { return &c.kv.anchor; });
+  Set(command, "--anchor-table", "File of `lynx calibrate`, for --anchor table or auto",
+      [](Config& c) { return &c.kv.anchor_table; });
+  Add<std::string>(command, "--speculation",
+                   "on or off: draft on the anchor while the rest travels",
+                   [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });
+  command.get_option("--speculation")->check(CLI::IsMember({"on", "off"}));
+  Set(command, "--verify",
+      "Who judges drafts: residual (the KV that is still on its way), source (the prefill daemon), "
+      "hold (it goes on decoding instead), or auto",
+      [](Config& c) { return &c.speculation.verify; });
+  command.get_option("--verify")->check(CLI::IsMember({"residual", "source", "hold", "auto"}));
+}
+
+void ConfigFlags::AddCluster(CLI::App& command) {
+  Set(command, "--prefill", "How many prefill daemons to start (default 1)",
+      [](Config& c) { return &c.context.num_instances; });
+  Set(command, "--decode", "How many decode daemons to start (default 1)",
+      [](Config& c) { return &c.generation.num_instances; });
+}
+
+void ConfigFlags::AddColocated(CLI::App& command) {
+  CLI::Option* flag =
+      command.add_flag("--colocated", colocated, "One engine that prefills and decodes");
+  overrides_.push_back([this, flag](Config& c) {
+    if (flag->count() > 0) c.colocated = colocated;
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<ClusterConfig> ConfigFlags::Resolve() const {

@@ -34,6 +34,15 @@ class ConfigFlags {
   template <typename T>
   void Add(CLI::App& command, const char* name, const char* help,
            std::function<void(ClusterConfig&, const T&)> apply);
+  template <typename Field>
+  void Set(CLI::App& command, const char* name, const char* help, Field field);
+  void AddGeneral(CLI::App& command);
+  void AddGateway(CLI::App& command);
+  void AddEngine(CLI::App& command);
+  void AddKvMemory(CLI::App& command);
+  void AddHandoff(CLI::App& command);
+  void AddCluster(CLI::App& command);
+  void AddColocated(CLI::App& command);
 
   std::string file_;
   std::vector<std::string> api_keys_;

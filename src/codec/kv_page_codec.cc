@@ -66,9 +66,9 @@ void PutFloats(const PageShape& shape, UpperHalves& upper, const std::byte* low,
   }
 }
 
-size_t TableBytes(size_t num_planes) { return PaddedChunkBytes(num_planes * sizeof(uint32_t)); }
-
 }  // namespace
+
+bool FillsUpStages(const Codec& codec) { return codec.device_chunks() != nullptr; }
 
 absl::StatusOr<std::unique_ptr<KvPageCodec>> KvPageCodec::Create(const Codec& codec,
                                                                  const SendPlan& plan,
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<KvPageCodec>> KvPageCodec::Create(const Codec& co
 }
 
 KvPageCodec::KvPageCodec(const Codec& codec, const SendPlan& plan, const KvLayout& layout)
-    : codec_(codec), plan_(plan), layout_(layout) {
+    : codec_(codec), plan_(plan), layout_(layout), fills_up_(FillsUpStages(codec)) {
   const int num_planes = static_cast<int>(codec.planes().size());
   const auto& last = plan_.plane_end.back();
   lossless_ = codec.lossless() &&
@@ -218,7 +218,7 @@ void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
       std::memcpy(&out[length_at], &length, sizeof(length));
       length_at += sizeof(length);
       out.insert(out.end(), plane.begin(), plane.end());
-      out.resize(PaddedChunkBytes(out.size()));
+      out.resize(FilledUp(out.size()));
     });
   }
   if (!HasLowHalves(num_stages() - 1)) return;
@@ -247,7 +247,7 @@ bool KvPageCodec::EncodePageOnDevice(const KvPoolView& pool, const KvPage& page,
       size_t size = lengths[s].size() * sizeof(uint32_t);
       ForEachPlane(s, tensors, [&, next = size_t{0}](size_t i, int p) mutable {
         lengths[s][next++] = static_cast<uint32_t>(plane_bytes[i][p]);
-        size += PaddedChunkBytes(plane_bytes[i][p]);
+        size += FilledUp(plane_bytes[i][p]);
       });
       std::optional<ChunkBytes> chunk = ChunkBytes::OnDevice(device, size);
       if (!chunk) return false;
@@ -257,7 +257,7 @@ bool KvPageCodec::EncodePageOnDevice(const KvPoolView& pool, const KvPage& page,
       at += tables[s].bytes.size();
       ForEachPlane(s, tensors, [&](size_t i, int p) {
         pages[i].planes[p] = at;
-        at += PaddedChunkBytes(plane_bytes[i][p]);
+        at += FilledUp(plane_bytes[i][p]);
       });
     }
     return true;
@@ -269,14 +269,15 @@ bool KvPageCodec::EncodePageOnDevice(const KvPoolView& pool, const KvPage& page,
 
 class KvPageCodec::StagePlanes {
  public:
-  // False when the stage is shorter than its table. device: of a stage that lies there.
-  bool Open(const MemoryView& stage, size_t num_planes, const DeviceChunks* device) {
-    const size_t table_bytes = TableBytes(num_planes);
+  // False when the stage is shorter than its table.
+  bool Open(const KvPageCodec& pages, const MemoryView& stage, size_t num_planes) {
+    pages_ = &pages;
+    const size_t table_bytes = pages.TableBytes(num_planes);
     if (stage.size() < table_bytes) return false;
     const size_t bytes = num_planes * sizeof(uint32_t);
     lengths_.resize(num_planes);
     if (stage.on_device()) {
-      device->Copy(lengths_.data(), stage.bytes.data(), bytes);
+      pages.codec_.device_chunks()->Copy(lengths_.data(), stage.bytes.data(), bytes);
     } else if (bytes > 0) {
       std::memcpy(lengths_.data(), stage.bytes.data(), bytes);
     }
@@ -287,15 +288,17 @@ class KvPageCodec::StagePlanes {
   // False when the stage ends before the next plane does.
   bool Take(std::span<const std::byte>* plane) {
     const size_t length = lengths_[next_++];
-    if (rest_.size() < PaddedChunkBytes(length)) return false;
+    const size_t filled_up = pages_->FilledUp(length);
+    if (rest_.size() < filled_up) return false;
     *plane = rest_.first(length);
-    rest_ = rest_.subspan(PaddedChunkBytes(length));
+    rest_ = rest_.subspan(filled_up);
     return true;
   }
   bool on_device() const { return on_device_; }
   size_t bytes_left() const { return rest_.size(); }
 
  private:
+  const KvPageCodec* pages_ = nullptr;
   std::vector<uint32_t> lengths_;
   size_t next_ = 0;
   std::span<const std::byte> rest_;
@@ -366,7 +369,7 @@ absl::StatusOr<std::vector<KvPageCodec::StagePlanes>> KvPageCodec::OpenStages(
   std::vector<StagePlanes> opened(stages.size());
   for (size_t s = 0; s < stages.size(); ++s) {
     const int num_planes = NumPlanes(page, static_cast<int>(s));
-    if (opened[s].Open(stages[s], num_planes, codec_.device_chunks())) continue;
+    if (opened[s].Open(*this, stages[s], num_planes)) continue;
     return absl::DataLossError(absl::StrCat("stage ", s, " of layer ", page.layer, ": ",
                                             stages[s].size(), " bytes, want at least ",
                                             TableBytes(num_planes)));
@@ -403,7 +406,7 @@ size_t KvPageCodec::MaxStageBytes(const KvPage& page, int stage) const {
     const PageShape shape = Shape(page, kind);
     const int end = plan_.stage_end(stage, page.layer, kind);
     for (int p = plan_.stage_begin(stage, page.layer, kind); p < end; ++p) {
-      bytes += page.num_heads * PaddedChunkBytes(codec_.MaxPlaneBytes(shape, p));
+      bytes += page.num_heads * FilledUp(codec_.MaxPlaneBytes(shape, p));
     }
   }
   return bytes;

@@ -4,15 +4,16 @@
 // A page here is up to 256 tokens of one layer with both kinds and a run of KV heads (all of them,
 // or those of one rank). Its stage s holds, in this order:
 //
-//   u32 lengths (little-endian) of its planes, filled up to a multiple of 16 bytes
+//   u32 lengths (little-endian) of its planes, filled up
 //   for kind in (key, value), for each of its heads,
 //     for each plane p of the stage (stage_begin(s) <= p < stage_end(s)):
-//       the plane's bytes, filled up to a multiple of 16 bytes
+//       the plane's bytes, filled up
 //   only in the last stage, only if the pool is float32 and the plan ends lossless:
 //     for kind, for head: u16 [num_tokens][head_dim], the low halves, little-endian, token by token
 //
-// What fills up is zero. So planes lie where a device can decode them, and their lengths in one
-// place that the host can fetch.
+// Where the codec has device chunks, *filled up* is by zeros to a multiple of 16 bytes, so that
+// planes lie where the device can decode them; elsewhere by nothing. The lengths are in one place
+// that the host can fetch.
 //
 // A float32 pool is coded as its upper halves, which are BF16 patterns; the lower halves travel raw
 // at the very end and read as 0 until then. So a lossless plan gives back every bit of either pool.
@@ -30,11 +31,15 @@
 
 #include "codec/chunk_bytes.h"
 #include "lynx/codec.h"
+#include "lynx/device_chunks.h"
 #include "lynx/kv_layout.h"
 #include "lynx/memory_view.h"
 #include "lynx/status.h"
 
 namespace lynx {
+
+// Whether the parts of a stage are filled up. Both sides of a hand-off must agree.
+bool FillsUpStages(const Codec& codec);
 
 struct KvPage {
   int layer = 0;
@@ -95,6 +100,8 @@ class KvPageCodec {
 
   using PoolTiles = std::array<std::byte*, kPageBlocks>;
 
+  size_t FilledUp(size_t bytes) const { return fills_up_ ? PaddedChunkBytes(bytes) : bytes; }
+  size_t TableBytes(size_t num_planes) const { return FilledUp(num_planes * sizeof(uint32_t)); }
   PageShape Shape(const KvPage& page, KvKind kind) const;
   PoolTiles Tiles(const KvPoolView& pool, const KvPage& page, KvKind kind, int head) const;
   bool HasLowHalves(int stage) const;
@@ -121,6 +128,7 @@ class KvPageCodec {
   const Codec& codec_;
   SendPlan plan_;
   KvLayout layout_;
+  bool fills_up_ = false;
   bool lossless_ = false;  // all planes of a lossless codec are in the plan
 };
 

@@ -118,8 +118,9 @@ void EngineImpl::Apply(const ReceiveEvent& event) {
       s.attempt->target_landed = true;
       s.attempt->target_landed_ns = event.at_ns;
       ObserveTransfer(s, event);
-      receiver_->Refine(event.attempt);
       break;
+    case Kind::kReadable:
+      return;
     case Kind::kRefined:
       s.timeline.Mark(Event::kTargetLanded, event.at_ns);
       s.timeline.Mark(Event::kRefined, event.at_ns);
@@ -147,6 +148,20 @@ void EngineImpl::ContinueHandoff(Sequence& s) {
     PromoteOnce(s);
   } else if (a.first_token_known) {
     s.state = State::kDrafting;
+  }
+}
+
+// The receiver writes into the blocks while no draft row is about to read them. A draft that the
+// target would overtake is not made.
+void EngineImpl::ShareBlocks(Sequence& s) {
+  if (!s.attempt) return;
+  HandoffAttempt& a = *s.attempt;
+  const bool drafts = s.state == State::kDrafting && !s.drafting_paused;
+  if (drafts && !a.reads) {
+    a.reads = receiver_->Read(a.id, answer_step_ns_);
+  } else if (!drafts && a.reads) {
+    a.reads = false;
+    receiver_->Refine(a.id);
   }
 }
 

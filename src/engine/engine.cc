@@ -9,8 +9,9 @@
 //   3. kLoading      decode role: a fresh attempt has been started on a prefill daemon. Token 1
 //                    comes from there, is final and is published at once, wherever the KV is.
 //   4. kDrafting     the anchor has landed and token 1 is known: one draft row per step, until the
-//                    draft policy, a stop token or a length limit pauses it.
-//   3' kLoading      the target has landed: the blocks are left alone while they are refined.
+//                    draft policy, a stop token or a length limit pauses it. What lands while
+//                    nothing is drafted is refined meanwhile.
+//   3' kLoading      the target has landed: the blocks are left alone while the rest is refined.
 //   5. kVerifying    refined: one row group of the last final token and all drafts; the longest
 //                    prefix that equals the target's own choices becomes final, plus one token.
 //                    The rows overwrite the drafts' KV. Without drafts this state is skipped.
@@ -205,7 +206,7 @@ RowRequest EngineImpl::Ask(const Sequence& s) const {
       r.preemptible = !s.prefill_only();
       break;
     case State::kDrafting:
-      if (s.drafting_paused) break;
+      if (s.drafting_paused || !s.attempt->reads) break;
       r.phase = Phase::kDraft;
       r.position = s.num_anchored_tokens;
       r.num_rows = s.num_tokens() + s.num_drafts() - s.num_anchored_tokens;
@@ -221,7 +222,10 @@ void EngineImpl::Schedule() {
   RemoveFinished();
   prompts_wait_ = AnyPrompt();
   row_requests_.clear();
-  for (const Owned& s : seated_) row_requests_.push_back(Ask(*s));
+  for (const Owned& s : seated_) {
+    ShareBlocks(*s);
+    row_requests_.push_back(Ask(*s));
+  }
   const Plan& plan = scheduler_.Schedule(row_requests_, pool_.counts().available());
   for (int index : plan.preempted) {
     ++counters_.num_preemptions;

@@ -133,6 +133,7 @@ class EngineImpl final : public Engine {
   bool PollReceiver();
   void Apply(const ReceiveEvent& event);
   void ContinueHandoff(Sequence& s);
+  void ShareBlocks(Sequence& s);
   void CompleteHandoff(Sequence& s);
   void OnAttemptFailed(Sequence& s, const absl::Status& status);
   void AbandonAttempt(Sequence& s);
@@ -155,6 +156,7 @@ class EngineImpl final : public Engine {
   void AcceptFromSource(Sequence& s, std::vector<TokenOutput>& tokens);
   // prefill role
   bool KeepForVerification(Sequence& s, TokenId first_token);
+  bool TransferEndsFirst(const Sequence& s) const;
   bool GrowBlocks(Sequence& s, int num_tokens);
   void StartJudging(Sequence& s, std::span<const TokenId> drafts);
   void AddReported(Sequence& s, TokenOutput token);

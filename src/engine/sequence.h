@@ -34,6 +34,7 @@ struct HandoffAttempt {
   bool target_landed = false;
   bool refined = false;
   bool promoted = false;
+  bool reads = false;  // its drafts may read the blocks: nothing is refined
   // What the prefill side does beside sending: kResidual, kSource (also for kAuto) or kHold.
   VerifyMode verify = VerifyMode::kResidual;
   bool round_open = false;  // drafts are with the prefill side

@@ -6,7 +6,8 @@
 // Prefill side, after token 1, until the transfer is over or the text has ended:
 //   1. the job takes a last block of its own (the transfer may still be reading the old one) and
 //      runs its rows again; the last one gives token 2
-//   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits. kSource: it waits
+//   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits, unless the transfer
+//      is as good as over when token 1 is out: then the job ends there. kSource: it waits
 //   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
 //      and one more go up. Rounds that come while a step runs wait for its end: the last counts
 // Decode side: drafts on the anchor as always, sends them back when no round is open or the open
@@ -154,6 +155,7 @@ RemotePrefillEvent& EngineImpl::Report(Sequence& s) {
 // After token 1: false when nothing is to follow, or nothing can.
 bool EngineImpl::KeepForVerification(Sequence& s, TokenId first_token) {
   if (s.job.verify == VerifyMode::kResidual || !pins_.Holds(s.job.attempt)) return false;
+  if (s.job.verify == VerifyMode::kAuto && TransferEndsFirst(s)) return false;
   s.tokens.push_back(first_token);
   s.counts.AddOutput(first_token);
   if (EndedBy(s) != FinishReason::kNone) return false;
@@ -167,6 +169,13 @@ bool EngineImpl::KeepForVerification(Sequence& s, TokenId first_token) {
   if (!GrowBlocks(s, s.num_tokens())) return false;
   s.state = State::kRunning;
   return true;
+}
+
+// Before token 2 could be computed, which takes the rows of the prompt's last block, too.
+bool EngineImpl::TransferEndsFirst(const Sequence& s) const {
+  const int num_known = s.num_tokens() / kBlockSize * kBlockSize;
+  const std::optional<int64_t> left_ns = sender_->LeftNs(s.job.attempt);
+  return left_ns && *left_ns < scheduler_.StepNs(num_known, s.num_tokens() + 1 - num_known);
 }
 
 // Makes room for the rows of so many tokens. False, with nothing taken, when there is none.

@@ -69,14 +69,21 @@ absl::Status KvReceiverImpl::Begin(const ReceiveJob& job) {
   return absl::OkStatus();
 }
 
+bool KvReceiverImpl::Read(AttemptId id, int64_t soon_ns) {
+  Section section(outbox_);
+  const Attempt attempt = Find(id);
+  if (attempt == nullptr || attempt->all_landed() || TargetIsNear(*attempt, soon_ns)) return false;
+  attempt->asked_to_read = attempt->in_codec == ReceiveAttempt::InCodec::kDecode;
+  attempt->being_read = !attempt->asked_to_read;
+  return attempt->being_read;
+}
+
 void KvReceiverImpl::Refine(AttemptId id) {
   Section section(outbox_);
-  Attempt attempt = Find(id);
-  if (attempt == nullptr || attempt->num_refined_chunks >= 0) return;
-  LYNX_CHECK(attempt->all_landed());
-  attempt->num_refined_chunks = 0;
-  refine_queue_.push_back(std::move(attempt));
-  work_.notify_all();
+  const Attempt attempt = Find(id);
+  if (attempt == nullptr) return;
+  attempt->being_read = attempt->asked_to_read = false;
+  QueueDecodes(attempt);
 }
 
 void KvReceiverImpl::Promote(AttemptId id) {
@@ -107,17 +114,23 @@ ReceiverStats KvReceiverImpl::stats() const {
 
 // ---- how an attempt goes on and ends ------------------------------------------------------------
 
-// Reports the stages that are complete now, in order.
-void KvReceiverImpl::OnLanded(const Attempt& attempt) {
+bool KvReceiverImpl::TargetIsNear(const ReceiveAttempt& attempt, int64_t soon_ns) const {
+  const double left_ns = attempt.BytesLeft() / window_.bytes_per_second() * 1e9;
+  return left_ns < static_cast<double>(soon_ns) && MonotonicNs() - attempt.progress_ns < soon_ns;
+}
+
+// Reports the stages that are complete now, in order, and the end.
+void KvReceiverImpl::OnProgress(const Attempt& attempt) {
   const int num_stages = attempt->num_stages();
   int& reported = attempt->num_stages_reported;
-  while (reported < num_stages && attempt->stage_landed(reported)) {
+  const bool has_stages = num_stages > 1 && attempt->pages().all_readable();
+  while (has_stages && reported < num_stages && attempt->stage_landed(reported)) {
     const int stage = reported++;
-    if (num_stages == 1) return OnRefined(attempt);
     if (stage == 0) Report(*attempt, Kind::kAnchorLanded);
     if (stage == 1) Report(*attempt, Kind::kResidualLanded);
     if (stage == num_stages - 1) Report(*attempt, Kind::kTargetLanded);
   }
+  if (attempt->pages().all_refined()) OnRefined(attempt);
 }
 
 void KvReceiverImpl::OnRefined(const Attempt& attempt) {
@@ -147,7 +160,7 @@ void KvReceiverImpl::End(const Attempt& attempt, Kind kind, absl::Status error,
                              .error = std::move(error),
                              .at_ns = 0,
                              .stage_bytes = attempt->stage_bytes()};
-  if (!attempt->in_codec) Push(attempt->terminal_event);
+  if (attempt->in_codec == ReceiveAttempt::InCodec::kNothing) Push(attempt->terminal_event);
 }
 
 void KvReceiverImpl::Report(const ReceiveAttempt& attempt, Kind kind) {

@@ -6,15 +6,18 @@
 //   1. Begin           blocks are reserved by the engine; the receiver now accepts chunks of it
 //   2. chunks land     ordered by class (anchor < residual < exact), inside a class shortest
 //                      remaining first with ageing, at most `window_bytes` outstanding in all
-//   3. kAnchorLanded   every stage-0 byte is here and decoded into the blocks: drafting may start
-//   4. kResidualLanded, kTargetLanded   all bytes of stage 1 / of the last stage are here, held
-//   aside
-//   5. Refine          the engine no longer reads the blocks: the receiver decodes the full prefix
-//                      of planes into them on its codec thread
+//      a page of which every stage is here is decoded into the blocks at once, to the target
+//   3. kAnchorLanded   every stage-0 byte is here, every page is decoded from its anchor or from
+//                      all of it: drafting may start
+//   4. Read            the engine reads the blocks (drafts): nothing is written into them until
+//      Refine          it says that it has stopped; pages are refined again as they come
+//   5. kResidualLanded, kTargetLanded   all bytes of stage 1 / of the last stage are here
 //   6. kRefined        the blocks hold the target; the sender has its ack; the attempt is over
-// A plan with one stage goes from chunks to kRefined without 3 to 5, and so does an attempt without
-// tokens. kFailed and kCancelled are terminal: after them nothing writes into the blocks. (Chunks
-// are pulled into memory of their own; only the codec thread writes into blocks.)
+// So what has landed before drafting starts is decoded once, and what lands while nothing is
+// drafted is refined meanwhile. A plan with one stage goes from chunks to kRefined without 3 to 5,
+// and so does an attempt without tokens. kFailed and kCancelled are terminal: after them nothing
+// writes into the blocks. (Chunks are pulled into memory of their own; only the codec thread writes
+// into blocks.)
 //
 // What is refused: chunks of unknown attempts (after a while: Begin may still be on its way), of
 // ended ones, from another peer than the attempt's, and duplicates are dropped and counted; a chunk
@@ -51,6 +54,7 @@ struct ReceiveEvent {
     kAnchorLanded,
     kResidualLanded,
     kTargetLanded,
+    kReadable,  // Read may be asked for again
     kRefined,
     kFailed,
     kCancelled
@@ -66,8 +70,8 @@ struct ReceiverStats {           // cumulative, for /metrics
   int64_t bytes[3] = {0, 0, 0};  // by class
   int64_t chunks = 0, nacks = 0, checksum_errors = 0;
   int64_t transfers_in_flight = 0, bytes_in_flight = 0;
-  // Time in which something waited to be pulled, was being pulled, was checked (and decoded if it
-  // was an anchor), was refined.
+  // Time in which something waited to be pulled, was being pulled; was checked, or decoded from the
+  // anchor or the only stage; was decoded to the target.
   int64_t pull_wait_ns = 0, pull_ns = 0, decode_ns = 0, refine_ns = 0;
   double bytes_per_second = 0;  // while busy; 0: not known yet
 };
@@ -94,6 +98,12 @@ class KvReceiver {
   // kInvalidArgument: the job is malformed, or the plan has no such anchor; kUnavailable: its
   // sender has given it up already.
   virtual absl::Status Begin(const ReceiveJob& job) = 0;
+  // After kAnchorLanded. True: the engine may read the blocks until it calls Refine or the attempt
+  // ends. False: not now. An event follows where a page is being decoded (kReadable), the target
+  // has landed, or the attempt is over; or the target is expected within soon_ns, unless that long
+  // nothing has come: ask again.
+  virtual bool Read(AttemptId attempt, int64_t soon_ns) = 0;
+  // The engine reads the blocks no more.
   virtual void Refine(AttemptId attempt) = 0;
   // A sequence is stalled on this attempt: its later stages move with the anchors.
   virtual void Promote(AttemptId attempt) = 0;

@@ -3,9 +3,9 @@
 // and how attempts end), receive_chunks.cc (the transport's threads: what is offered and what is
 // pulled), receive_codec.cc (the codec thread).
 //
-// One mutex guards everything; the codec thread gives it up while it checks, decodes or refines one
-// chunk, the transport's threads take it in handlers and completions. The codec thread takes
-// anchors before anything else and refines chunk by chunk, so that no attempt waits long behind
+// One mutex guards everything; the codec thread gives it up while it checks one chunk or decodes
+// one page, the transport's threads take it in handlers and completions. The codec thread takes
+// anchors before anything else and goes from attempt to attempt, so that none waits long behind
 // another.
 #pragma once
 
@@ -13,7 +13,9 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "handoff/busy_clock.h"
@@ -34,6 +36,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   ~KvReceiverImpl() override;
 
   absl::Status Begin(const ReceiveJob& job) override;
+  bool Read(AttemptId attempt, int64_t soon_ns) override;
   void Refine(AttemptId attempt) override;
   void Promote(AttemptId attempt) override;
   void Cancel(AttemptId attempt) override;
@@ -49,26 +52,37 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   using Attempt = std::shared_ptr<ReceiveAttempt>;  // also held by the codec thread's current task
   using Kind = ReceiveEvent::Kind;
   using Section = Outbox<ReceiveEvent>::Section;
-  struct ChunkTask {  // check a landed chunk, decode it if it is an anchor
+  struct ChunkTask {  // check a landed chunk
     Attempt attempt;
     ChunkKey key;
   };
+  struct PageTask {
+    Attempt attempt;
+    PageDecode decode;
+  };
+  using Task = std::variant<ChunkTask, PageTask>;
   enum class Tell { kSender, kNobody };
 
   // receive_codec.cc, without the mutex.
   void Loop();
   bool RunOneTask();
   uint64_t Checksum(const MemoryView& chunk) const;
-  void RunChunk(const ChunkTask& task);
-  void RunRefine(const Attempt& attempt);
+  void Run(const ChunkTask& task);
+  void Run(const PageTask& task);
   void RunTimers(int64_t now_ns);
 
   // All below: with the mutex held.
 
   // receive_codec.cc
   bool HasWork() const {
-    return !anchor_queue_.empty() || !later_queue_.empty() || !refine_queue_.empty();
+    return !anchor_queue_.empty() || !later_queue_.empty() || !decode_queue_.empty() ||
+           !refine_queue_.empty();
   }
+  std::optional<Task> NextTask();
+  std::optional<Task> NextCheck(std::deque<ChunkTask>& queue);
+  std::optional<Task> NextAnchor();
+  std::optional<Task> NextRefine();
+  void QueueDecodes(const Attempt& attempt);
   void LeaveCodec(const Attempt& attempt);
   void FailStuckAttempts(int64_t now_ns);
   void RefuseLateChunks(int64_t now_ns);
@@ -88,7 +102,8 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   void Send(uint64_t to, const ControlMessage& message);
 
   // kv_receiver.cc
-  void OnLanded(const Attempt& attempt);
+  bool TargetIsNear(const ReceiveAttempt& attempt, int64_t soon_ns) const;
+  void OnProgress(const Attempt& attempt);
   void OnRefined(const Attempt& attempt);
   void Fail(const Attempt& attempt, absl::Status status, Tell tell, Kind kind = Kind::kFailed);
   void End(const Attempt& attempt, Kind kind, absl::Status error, ControlMessage verdict);
@@ -119,7 +134,8 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   BusyClock wait_clock_, pull_clock_;      // of the two above
   std::deque<ChunkTask> anchor_queue_;
   std::deque<ChunkTask> later_queue_;
-  std::deque<Attempt> refine_queue_;  // its next chunk
+  std::deque<Attempt> decode_queue_;  // with an anchor that is due
+  std::deque<Attempt> refine_queue_;  // with a page that is
   ReceiverStats stats_;
   std::thread thread_;
 };

@@ -42,6 +42,7 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   void Cancel(AttemptId attempt) override;
   std::vector<SendEvent> Poll() override { return outbox_.Poll(); }
   int num_attempts() const override;
+  std::optional<int64_t> LeftNs(AttemptId attempt) const override;
   SenderStats stats() const override;
 
   void OnControl(uint64_t from, std::span<const std::byte> message) override;
@@ -157,6 +158,18 @@ void KvSenderImpl::Cancel(AttemptId id) {
 int KvSenderImpl::num_attempts() const {
   std::lock_guard lock(outbox_.mutex());
   return static_cast<int>(attempts_.size());
+}
+
+std::optional<int64_t> KvSenderImpl::LeftNs(AttemptId id) const {
+  std::lock_guard lock(outbox_.mutex());
+  const Attempt attempt = Find(id);
+  if (attempt == nullptr) return 0;
+  const SendAttempt& a = *attempt;
+  if (a.num_pulled_chunks == 0) return std::nullopt;
+  const double ns_per_chunk = static_cast<double>(a.pull_clock.total_ns(MonotonicNs())) /
+                              static_cast<double>(a.num_pulled_chunks);
+  return static_cast<int64_t>(ns_per_chunk *
+                              static_cast<double>(a.num_chunks - a.num_pulled_chunks));
 }
 
 SenderStats KvSenderImpl::stats() const {
@@ -353,6 +366,7 @@ void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payloa
                            .bytes = payload->bytes.size(),
                            .checksum = payload->checksum};
   ++attempt->num_posted_chunks;
+  attempt->pull_clock.Set(true, MonotonicNs());
   attempt->posted_bytes += header.bytes;
   attempt->posted_checksum += header.checksum;
   const MemoryView bytes = payload->bytes.view();
@@ -368,6 +382,8 @@ void KvSenderImpl::OnPosted(const AttemptId& id, int stage, const absl::Status& 
   Attempt attempt = Find(id);
   if (attempt == nullptr) return;
   if (!status.ok()) return Fail(attempt, status, Tell::kReceiver);
+  ++attempt->num_pulled_chunks;
+  attempt->pull_clock.Set(attempt->num_pulled_chunks < attempt->num_posted_chunks, MonotonicNs());
   if (stage > 0) {
     --attempt->num_posted_later;
     PostLater(attempt);

@@ -23,6 +23,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,9 @@ class KvSender {
   virtual void Cancel(AttemptId attempt) = 0;
   virtual std::vector<SendEvent> Poll() = 0;
   virtual int num_attempts() const = 0;
+  // About how long until the receiver has pulled the rest of the attempt, at the rate so far; 0
+  // when the attempt is over. Nothing: not known yet.
+  virtual std::optional<int64_t> LeftNs(AttemptId attempt) const = 0;
   virtual SenderStats stats() const = 0;  // any thread
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "handoff/receive_attempt.h"
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -41,6 +42,7 @@ ReceivedChunk& ReceiveAttempt::chunk(const ChunkHeader& header) {
     heads_per_chunk_ = header.num_heads;
     num_chunks_per_stage_ = layout_.num_layers * grid_.num_pages() * num_head_ranges();
     chunks_.resize(static_cast<size_t>(num_stages()) * num_chunks_per_stage_);
+    pages_ = PageLevels(num_chunks_per_stage_, num_stages());
   }
   return chunk(key(header));
 }
@@ -50,10 +52,11 @@ ChunkKey ReceiveAttempt::key(const ChunkHeader& h) const {
 }
 
 ReceivedChunk& ReceiveAttempt::chunk(const ChunkKey& key) {
-  const size_t page =
-      (static_cast<size_t>(key.stage) * layout_.num_layers + key.layer) * grid_.num_pages() +
-      key.page;
-  return chunks_[page * num_head_ranges() + key.head_range];
+  return chunks_[static_cast<size_t>(key.stage) * num_chunks_per_stage_ + page_index(key)];
+}
+
+int ReceiveAttempt::page_index(const ChunkKey& key) const {
+  return (key.layer * grid_.num_pages() + key.page) * num_head_ranges() + key.head_range;
 }
 
 ChunkKey ReceiveAttempt::key(int stage, int index) const {
@@ -115,14 +118,32 @@ absl::Status ReceiveAttempt::CheckHeads(const ChunkHeader& h) const {
   return absl::OkStatus();
 }
 
-void ReceiveAttempt::Landed(int stage, const ReceivedChunk& chunk) {
-  ++num_landed_[stage];
-  stage_bytes_[stage] += static_cast<int64_t>(chunk.size);
-  checksum_ += chunk.checksum;
+void ReceiveAttempt::Landed(const ChunkKey& key) {
+  const ReceivedChunk& landed = chunk(key);
+  ++num_landed_[key.stage];
+  stage_bytes_[key.stage] += static_cast<int64_t>(landed.size);
+  checksum_ += landed.checksum;
+  pages_.Landed(page_index(key), key.stage);
+}
+
+void ReceiveAttempt::Decoded(const PageDecode& decode) {
+  pages_.Decoded(decode);
+  if (decode.num_stages < num_stages()) return;
+  for (int s = 0; s < num_stages(); ++s) chunk(key(s, decode.page)).bytes = {};
 }
 
 int ReceiveAttempt::num_landed_total() const {
   return std::accumulate(num_landed_.begin(), num_landed_.end(), 0);
+}
+
+double ReceiveAttempt::BytesLeft() const {
+  double left = 0;
+  for (int s = 0; s < num_stages(); ++s) {
+    if (num_landed_[s] == 0) return std::numeric_limits<double>::infinity();
+    const int missing = num_chunks_per_stage_ - num_landed_[s];
+    left += static_cast<double>(stage_bytes_[s]) / num_landed_[s] * missing;
+  }
+  return left;
 }
 
 Delivered ReceiveAttempt::Receipt() const {

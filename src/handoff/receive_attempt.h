@@ -14,6 +14,7 @@
 #include "handoff/attempt_format.h"
 #include "handoff/kv_receiver.h"
 #include "handoff/page_grid.h"
+#include "handoff/page_levels.h"
 #include "handoff/pull_scheduler.h"
 #include "handoff/wire.h"
 
@@ -24,7 +25,7 @@ struct ReceivedChunk {
   State state = State::kMissing;
   size_t size = 0;
   uint64_t checksum = 0;
-  ChunkBytes bytes;  // [size], from kLanded until the attempt needs it no more
+  ChunkBytes bytes;  // [size], from kLanded until its page holds the target
 
   MemoryView view() const { return bytes.view(); }
 };
@@ -57,8 +58,14 @@ class ReceiveAttempt {
   int num_chunks_per_stage() const { return num_chunks_per_stage_; }
   ChunkKey key(int stage, int index) const;  // index < num_chunks_per_stage()
 
-  // A chunk has arrived and its checksum is right (anchors: and it is decoded).
-  void Landed(int stage, const ReceivedChunk& chunk);
+  int page_index(const ChunkKey& key) const;  // the index that gives key back
+
+  // A chunk has arrived and its checksum is right.
+  void Landed(const ChunkKey& key);
+  // The page has been decoded. With all stages, its chunks' bytes are given up.
+  void Decoded(const PageDecode& decode);
+  PageLevels& pages() { return pages_; }  // by index
+  const PageLevels& pages() const { return pages_; }
   bool stage_landed(int stage) const {
     return heads_per_chunk_ > 0 && num_landed_[stage] == num_chunks_per_stage_;
   }
@@ -66,15 +73,19 @@ class ReceiveAttempt {
     return heads_per_chunk_ > 0 && num_landed_total() == num_chunks_per_stage_ * num_stages();
   }
   int num_landed_total() const;
+  // About as many are missing, as the chunks that are here tell; infinite while they do not.
+  double BytesLeft() const;
   const std::vector<int64_t>& stage_bytes() const { return stage_bytes_; }
   Delivered Receipt() const;
 
   uint64_t from = 0;            // epoch of its sender, 0 = not known yet
   int64_t progress_ns = 0;      // last time something arrived, or nothing was owed
   int num_stages_reported = 0;  // landed events sent
-  int num_refined_chunks = -1;  // of num_chunks_per_stage(); -1: Refine was not called
-  // The codec thread is at work for it; the terminal event waits for that.
-  bool in_codec = false;
+  bool being_read = false;      // by the engine: its pages are left alone
+  bool asked_to_read = false;   // and was told to wait
+  // What the codec thread does for it. The terminal event waits for the end of that.
+  enum class InCodec : uint8_t { kNothing, kCheck, kDecode } in_codec = InCodec::kNothing;
+  bool in_anchor_queue = false, in_refine_queue = false;  // of the receiver
   bool ended = false;
   ReceiveEvent terminal_event;  // valid with `ended`
 
@@ -90,6 +101,7 @@ class ReceiveAttempt {
   int heads_per_chunk_ = 0;            // 0 = not known yet
   int num_chunks_per_stage_ = 0;       // with heads_per_chunk_
   std::vector<ReceivedChunk> chunks_;  // [stage][layer][page][head range], with heads_per_chunk_
+  PageLevels pages_;                   // [layer][page][head range], with heads_per_chunk_
   std::vector<int> num_landed_;        // [stage]
   std::vector<int64_t> stage_bytes_;   // [stage]
   uint64_t checksum_ = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec thread: checks and decodes what has landed, refines, and looks at the clock.
+// The codec thread: checks and decodes what has landed, and looks at the clock.
 #include <algorithm>
+#include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "core/clock.h"
 #include "handoff/kv_receiver_impl.h"
@@ -37,32 +40,82 @@ void KvReceiverImpl::Loop() {
 }
 
 bool KvReceiverImpl::RunOneTask() {
-  ChunkTask chunk;
-  Attempt refine;
+  std::optional<Task> task;
   {
     Section section(outbox_);
-    if (stopping_ || !HasWork()) return false;
-    if (!anchor_queue_.empty() || !later_queue_.empty()) {
-      auto& queue = !anchor_queue_.empty() ? anchor_queue_ : later_queue_;
-      chunk = std::move(queue.front());
-      queue.pop_front();
-    } else {
-      refine = std::move(refine_queue_.front());
-      refine_queue_.pop_front();
-    }
-    const Attempt& attempt = refine != nullptr ? refine : chunk.attempt;
-    if (attempt->ended) return true;
-    attempt->in_codec = true;
+    if (stopping_) return false;
+    task = NextTask();
+    if (!task) return false;
   }
-  const int64_t begin = MonotonicNs();
-  if (refine != nullptr)
-    RunRefine(refine);
-  else
-    RunChunk(chunk);
-  Section section(outbox_);
-  (refine != nullptr ? stats_.refine_ns : stats_.decode_ns) += MonotonicNs() - begin;
+  std::visit([this](const auto& t) { Run(t); }, *task);
   return true;
 }
+
+// ---- what is next, with the mutex held ----------------------------------------------------------
+
+// Anchors before everything else; refining last, since nobody drafts meanwhile.
+std::optional<KvReceiverImpl::Task> KvReceiverImpl::NextTask() {
+  std::optional<Task> task = NextCheck(anchor_queue_);
+  if (!task) task = NextAnchor();
+  if (!task) task = NextCheck(later_queue_);
+  if (!task) task = NextRefine();
+  return task;
+}
+
+std::optional<KvReceiverImpl::Task> KvReceiverImpl::NextCheck(std::deque<ChunkTask>& queue) {
+  while (!queue.empty()) {
+    ChunkTask task = std::move(queue.front());
+    queue.pop_front();
+    if (task.attempt->ended) continue;
+    task.attempt->in_codec = ReceiveAttempt::InCodec::kCheck;
+    return task;
+  }
+  return std::nullopt;
+}
+
+std::optional<KvReceiverImpl::Task> KvReceiverImpl::NextAnchor() {
+  while (!decode_queue_.empty()) {
+    const Attempt attempt = std::move(decode_queue_.front());
+    decode_queue_.pop_front();
+    attempt->in_anchor_queue = false;
+    if (attempt->ended || !attempt->pages().anchor_due()) continue;
+    attempt->in_codec = ReceiveAttempt::InCodec::kDecode;
+    return PageTask{attempt, attempt->pages().NextAnchor()};
+  }
+  return std::nullopt;
+}
+
+std::optional<KvReceiverImpl::Task> KvReceiverImpl::NextRefine() {
+  while (!refine_queue_.empty()) {
+    const Attempt attempt = std::move(refine_queue_.front());
+    refine_queue_.pop_front();
+    attempt->in_refine_queue = false;
+    if (attempt->ended || attempt->being_read || !attempt->pages().refine_due()) continue;
+    attempt->in_codec = ReceiveAttempt::InCodec::kDecode;
+    return PageTask{attempt, attempt->pages().NextRefine()};
+  }
+  return std::nullopt;
+}
+
+// An attempt that the codec thread has work for stands in line for it.
+void KvReceiverImpl::QueueDecodes(const Attempt& attempt) {
+  const PageLevels& pages = attempt->pages();
+  if (pages.anchor_due() && !std::exchange(attempt->in_anchor_queue, true)) {
+    decode_queue_.push_back(attempt);
+  }
+  if (pages.refine_due() && !attempt->being_read &&
+      !std::exchange(attempt->in_refine_queue, true)) {
+    // Somebody is waiting for one that has landed.
+    if (attempt->all_landed()) {
+      refine_queue_.push_front(attempt);
+    } else {
+      refine_queue_.push_back(attempt);
+    }
+  }
+  work_.notify_all();
+}
+
+// ---- the work, without the mutex ----------------------------------------------------------------
 
 uint64_t KvReceiverImpl::Checksum(const MemoryView& chunk) const {
   if (!chunk.on_device()) return PayloadChecksum(chunk.bytes);
@@ -71,51 +124,52 @@ uint64_t KvReceiverImpl::Checksum(const MemoryView& chunk) const {
   return checksum;
 }
 
-void KvReceiverImpl::RunChunk(const ChunkTask& task) {
+void KvReceiverImpl::Run(const ChunkTask& task) {
   const Attempt& attempt = task.attempt;
-  ReceivedChunk& chunk = attempt->chunk(task.key);
-  absl::Status status;
+  const int64_t begin = MonotonicNs();
+  const ReceivedChunk& chunk = attempt->chunk(task.key);
   const uint64_t checksum = Checksum(chunk.view());
-  const bool intact = checksum == chunk.checksum;
-  if (!intact) {
-    status = absl::DataLossError(absl::StrCat("chunk of layer ", task.key.layer, ", stage ",
-                                              task.key.stage, ", page ", task.key.page,
-                                              ": checksum ", checksum, ", want ", chunk.checksum));
-  } else if (task.key.stage == 0) {
-    const MemoryView anchor = chunk.view();
-    status = attempt->codec().DecodePage(attempt->page(task.key), {&anchor, 1}, pool_);
-    if (attempt->num_stages() == 1) chunk.bytes = {};
-  }
   Section section(outbox_);
-  if (!intact) ++stats_.checksum_errors;
+  stats_.decode_ns += MonotonicNs() - begin;
   LeaveCodec(attempt);
+  if (checksum != chunk.checksum) ++stats_.checksum_errors;
   if (attempt->ended) return;
-  if (!status.ok()) return Fail(attempt, std::move(status), Tell::kSender);
-  attempt->Landed(task.key.stage, chunk);
-  OnLanded(attempt);
+  if (checksum != chunk.checksum) {
+    return Fail(attempt,
+                absl::DataLossError(absl::StrCat(
+                    "chunk of layer ", task.key.layer, ", stage ", task.key.stage, ", page ",
+                    task.key.page, ": checksum ", checksum, ", want ", chunk.checksum)),
+                Tell::kSender);
+  }
+  attempt->Landed(task.key);
+  QueueDecodes(attempt);
+  OnProgress(attempt);
 }
 
-void KvReceiverImpl::RunRefine(const Attempt& attempt) {
+void KvReceiverImpl::Run(const PageTask& task) {
+  const Attempt& attempt = task.attempt;
+  const int64_t begin = MonotonicNs();
   std::vector<MemoryView> stages;
-  for (int s = 0; s < attempt->num_stages(); ++s) {
-    stages.push_back(attempt->chunk(attempt->key(s, attempt->num_refined_chunks)).view());
+  for (int s = 0; s < task.decode.num_stages; ++s) {
+    stages.push_back(attempt->chunk(attempt->key(s, task.decode.page)).view());
   }
-  const KvPage page = attempt->page(attempt->key(0, attempt->num_refined_chunks));
+  const KvPage page = attempt->page(attempt->key(0, task.decode.page));
   absl::Status status = attempt->codec().DecodePage(page, stages, pool_);
   Section section(outbox_);
+  const bool refined = task.decode.num_stages > 1;
+  (refined ? stats_.refine_ns : stats_.decode_ns) += MonotonicNs() - begin;
   LeaveCodec(attempt);
   if (attempt->ended) return;
   if (!status.ok()) return Fail(attempt, std::move(status), Tell::kSender);
-  if (++attempt->num_refined_chunks == attempt->num_chunks_per_stage()) {
-    OnRefined(attempt);
-  } else {
-    refine_queue_.push_back(attempt);
-  }
+  attempt->Decoded(task.decode);
+  QueueDecodes(attempt);
+  OnProgress(attempt);
 }
 
 void KvReceiverImpl::LeaveCodec(const Attempt& attempt) {
-  attempt->in_codec = false;
-  if (attempt->ended) Push(attempt->terminal_event);
+  attempt->in_codec = ReceiveAttempt::InCodec::kNothing;
+  if (attempt->ended) return Push(attempt->terminal_event);
+  if (std::exchange(attempt->asked_to_read, false)) Report(*attempt, Kind::kReadable);
 }
 
 void KvReceiverImpl::RunTimers(int64_t now_ns) {

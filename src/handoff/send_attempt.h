@@ -11,6 +11,7 @@
 #include "codec/chunk_bytes.h"
 #include "codec/kv_page_codec.h"
 #include "handoff/attempt_format.h"
+#include "handoff/busy_clock.h"
 #include "handoff/kv_sender.h"
 #include "handoff/page_grid.h"
 
@@ -54,6 +55,8 @@ struct SendAttempt {
   bool encoding_again = false;
 
   uint64_t num_posted_chunks = 0;
+  uint64_t num_pulled_chunks = 0;
+  BusyClock pull_clock;  // while something is posted
   uint64_t posted_bytes = 0;
   uint64_t posted_checksum = 0;  // sum of the chunks'
   int64_t lease_end_ns = 0;

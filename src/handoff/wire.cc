@@ -105,7 +105,7 @@ uint64_t HandoffFormat(const Codec& codec, const SendPlan& plan, const KvLayout&
   w.Put(codec.name());
   for (const PlaneSpec& plane : codec.planes()) w.Put(plane.name);
   w.Put(int32_t{layout.num_layers}).Put(int32_t{layout.num_kv_heads}).Put(int32_t{layout.head_dim});
-  w.Put(layout.dtype);
+  w.Put(layout.dtype).Put(static_cast<uint8_t>(FillsUpStages(codec)));
   for (const std::vector<int>& ends : plan.plane_end) {
     w.Put(static_cast<uint32_t>(ends.size()));
     for (int end : ends) w.Put(int32_t{end});

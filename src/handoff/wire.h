@@ -21,10 +21,11 @@
 
 namespace lynx {
 
-inline constexpr uint16_t kHandoffVersion = 3;
+inline constexpr uint16_t kHandoffVersion = 4;
 
 // Names everything both sides must agree on to read each other's chunks: plane codec, KV layout (of
-// the whole model, however many ranks hold it) and send plan. Peers with another value are refused.
+// the whole model, however many ranks hold it), send plan, and whether stages are filled up. Peers
+// with another value are refused.
 uint64_t HandoffFormat(const Codec& codec, const SendPlan& plan, const KvLayout& layout);
 
 // One stage of one page of one layer for a run of KV heads; the payload is KvPageCodec's. What the

@@ -78,6 +78,10 @@ class Scheduler {
   // After Admit: rows from `position` on, of the first prefill chunk, in this very step; possibly
   // 0.
   int AdmittedRows(int position, int num_rows);
+  // What a step with these prompt rows should take; 0: not known.
+  int64_t StepNs(int position, int num_rows) const {
+    return static_cast<int64_t>(step_time_.base_ns() + step_time_.PromptNs(position, num_rows));
+  }
   // After the step, with the prompt rows that it had.
   void Observe(const PromptWork& work, int64_t ns) { step_time_.Observe(work, ns); }
 

@@ -138,6 +138,71 @@ TEST(Handoff, TextIsTheColocatedText) {
   EXPECT_GT(rejected, 10);
 }
 
+// Which blocks are refined when a draft reads them is a matter of time; the text is not.
+TEST(Handoff, TextDoesNotDependOnWhatWasRefinedWhen) {
+  const std::vector<Request> requests = Mixed(8);
+  std::vector<std::vector<TokenId>> want;
+  for (const Request& r : requests) want.push_back(Alone(r));
+  int num_early_blocks = 0, num_reads = 0, num_drafts = 0;
+  for (int round = 0; round < 8; ++round) {
+    std::mt19937 rng(round);
+    EngineOptions options = SmallOptions();
+    options.verify = round % 2 == 0 ? VerifyMode::kResidual : VerifyMode::kSource;
+    options.max_num_seqs = 5;
+    Pair pair(options, options);
+    pair.link.anchor_bits = 2;
+    pair.link.refine_early = true;
+    pair.link.may_read = [&] { return rng() % 3 != 0; };
+    pair.link.allow = [&](Stage s) { return rng() % (s == Stage::kTarget ? 25 : 3) == 0; };
+    for (const Request& r : requests) pair.Submit(r);
+    pair.RunAll();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(pair.clients[requests[i].id].tokens, want[i]) << i << " round " << round;
+    }
+    num_early_blocks += pair.link.num_early_blocks;
+    num_reads += pair.link.num_reads;
+    num_drafts += pair.decode->stats().draft_tokens;
+    pair.ExpectNoLeak();
+  }
+  EXPECT_GT(num_early_blocks, 20);
+  EXPECT_GT(num_reads, 20);
+  EXPECT_GT(num_drafts, 100);
+}
+
+TEST(Handoff, WhoDraftsNothingLeavesItsBlocksToTheReceiver) {
+  Pair pair;
+  pair.link.refine_early = true;
+  Gate gate(pair.link);
+  gate.anchor = gate.residual = gate.target = false;
+  pair.Submit(MakeRequest("a", RandomPrompt(300, 2), 60));
+  pair.StepTimes(20);
+  gate.anchor = true;
+  pair.StepTimes(3);
+  const int before = pair.link.num_early_blocks;
+  EXPECT_EQ(pair.link.num_reads, 1);
+  EXPECT_LE(before, 2);
+  pair.StepTimes(5);
+  EXPECT_EQ(pair.link.num_early_blocks, before) << "drafts read them";
+  pair.StepTimes(30);
+  EXPECT_EQ(pair.decode->stats().draft_tokens, 12);
+  EXPECT_EQ(pair.link.num_early_blocks, 5) << "the pause is used";
+  gate.residual = gate.target = true;
+  pair.RunAll();
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(MakeRequest("a", RandomPrompt(300, 2), 60)));
+  pair.ExpectNoLeak();
+}
+
+TEST(Handoff, WhatHasLandedWithTokenOneIsNotDraftedOn) {
+  for (const bool one_stage : {false, true}) {
+    Pair pair;
+    pair.link.one_stage = one_stage;
+    const Received got = pair.Run(MakeRequest("a", RandomPrompt(300, 2), 20));
+    EXPECT_EQ(got.tokens, Alone(MakeRequest("a", RandomPrompt(300, 2), 20)));
+    EXPECT_EQ(pair.decode->stats().draft_tokens, 0);
+    EXPECT_EQ(pair.decode_model.num_forwards, 19) << "one row a step from token 1 on";
+  }
+}
+
 TEST(Handoff, ALongVerificationRunsInPieces) {
   EngineOptions options = SmallOptions();
   options.max_num_batched_tokens = 5;

@@ -99,6 +99,30 @@ TEST_P(Loopback, EveryLosslessCodecAndNoSpeculation) {
   }
 }
 
+// Later stages of half of the pages come late, at one of many moments: drafts read a mixture.
+TEST_P(Loopback, TextDoesNotDependOnWhatWasRefinedWhen) {
+  LoadedModel m = LoadedModel::Load(TinyModel(GetParam()));
+  const std::vector<Request> requests = MixedRequests(4, 512, 420);
+  const auto want = ColocatedTexts(requests, m);
+  int64_t num_drafts = 0;
+  for (int round = 0; round < 6; ++round) {
+    LoopbackPair pair({}, m, m);
+    std::mt19937 rng(round);
+    pair.link().HoldOffers(
+        [&](std::span<const std::byte> header) { return IsLaterStage(header) && rng() % 2 == 0; });
+    for (const Request& r : requests) pair.Submit(r);
+    for (int i = 0; i < 8 + 5 * round; ++i) pair.Step();
+    pair.link().ReleaseOffers();
+    pair.RunAll();
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(pair.clients[requests[i].id].tokens, want[i]) << i << " round " << round;
+    }
+    num_drafts += pair.decode->stats().draft_tokens;
+    pair.ExpectNoLeak();
+  }
+  EXPECT_GT(num_drafts, 0);
+}
+
 // Only anchors come through: whatever is certain before the hold ends, the prefill side has said.
 TEST_P(Loopback, ThePrefillSideVouchesForTokens) {
   LoadedModel m = LoadedModel::Load(TinyModel(GetParam()));

@@ -27,9 +27,15 @@ class ScriptedLink {
   bool one_stage = false;  // a plan without an anchor
   int anchor_bits = 3;     // mantissa bits that the anchor keeps, of 7
   bool slow_ends = false;  // ends of cancelled attempts are reported only by FinishCancels
+  // Whether Read is granted now.
+  std::function<bool()> may_read = [] { return true; };
+  std::optional<int64_t> left_ns;  // what the sender says that transfers still take
+  bool refine_early = false;       // a block per Pump that nobody reads in
   int64_t now_ns = 1;
 
   int num_refined = 0;
+  int num_reads = 0;
+  int num_early_blocks = 0;
   int num_promoted = 0;
   int num_zero_transfers = 0;
   int64_t tokens_moved = 0;
@@ -64,7 +70,9 @@ class ScriptedLink {
     std::optional<SendJob> send;
     std::optional<ReceiveJob> receive;
     std::vector<int> computed = std::vector<int>(64);  // per layer
-    bool anchor = false, residual = false, target = false, refine = false, cancelled = false;
+    bool anchor = false, residual = false, target = false, cancelled = false;
+    bool being_read = false;
+    int num_refined_blocks = 0;
     bool send_cancelled = false;
     bool send_over = false, receive_over = false;
   };
@@ -86,6 +94,7 @@ class ScriptedLink {
     }
     std::vector<SendEvent> Poll() override { return std::exchange(link_.send_events_, {}); }
     int num_attempts() const override { return static_cast<int>(link_.transfers_.size()); }
+    std::optional<int64_t> LeftNs(AttemptId) const override { return link_.left_ns; }
     SenderStats stats() const override { return {}; }
 
    private:
@@ -99,7 +108,21 @@ class ScriptedLink {
       link_.transfers_[job.attempt].receive = job;
       return absl::OkStatus();
     }
-    void Refine(AttemptId attempt) override { link_.transfers_.at(attempt).refine = true; }
+    bool Read(AttemptId attempt, int64_t) override {
+      const auto it = link_.transfers_.find(attempt);
+      if (it == link_.transfers_.end() || it->second.receive_over || it->second.target)
+        return false;
+      if (!link_.may_read()) {
+        link_.Report(attempt, ReceiveEvent::Kind::kReadable);
+        return false;
+      }
+      ++link_.num_reads;
+      return it->second.being_read = true;
+    }
+    void Refine(AttemptId attempt) override {
+      const auto it = link_.transfers_.find(attempt);
+      if (it != link_.transfers_.end()) it->second.being_read = false;
+    }
     void Promote(AttemptId) override { ++link_.num_promoted; }
     void Cancel(AttemptId attempt) override {
       const auto it = link_.transfers_.find(attempt);
@@ -150,7 +173,18 @@ class ScriptedLink {
       t.target = true;
       Report(id, ReceiveEvent::Kind::kTargetLanded);
     }
-    if (t.refine) Deliver(id, t);
+    if (t.anchor && !t.being_read) RefineOneBlock(t);
+    if (t.target && !t.being_read) Deliver(id, t);
+  }
+
+  // As if the pages of one more block were here whole.
+  void RefineOneBlock(Transfer& t) {
+    const int num_blocks =
+        (t.receive->num_tokens - t.receive->first_token + kBlockSize - 1) / kBlockSize;
+    if (!refine_early || t.num_refined_blocks == num_blocks) return;
+    const int block = t.receive->first_token / kBlockSize + t.num_refined_blocks++;
+    Copy(t, 0xffff, block, block + 1);
+    ++num_early_blocks;
   }
 
   void Deliver(AttemptId id, Transfer& t) {
@@ -163,8 +197,9 @@ class ScriptedLink {
   }
 
   // The bits of every element of the range that the mask keeps.
-  void Copy(const Transfer& t, uint16_t mask) {
-    ForEachTile(t, [&](Bf16* to, const Bf16* from, KvKind kind, int num_tokens) {
+  void Copy(const Transfer& t, uint16_t mask, int first_block = 0, int end_block = 1 << 20) {
+    ForEachTile(t, [&](Bf16* to, const Bf16* from, KvKind kind, int block, int num_tokens) {
+      if (block < first_block || block >= end_block) return;
       const int dim = source_.layout.head_dim;
       for (int i = 0; i < dim; ++i) {
         for (int s = 0; s < num_tokens; ++s) {
@@ -175,7 +210,7 @@ class ScriptedLink {
     });
   }
   void WriteGarbage(const Transfer& t) {
-    ForEachTile(t, [&](Bf16* to, const Bf16*, KvKind, int) {
+    ForEachTile(t, [&](Bf16* to, const Bf16*, KvKind, int, int) {
       for (size_t i = 0; i < destination_.layout.tile_elements(); ++i) to[i] = ToBf16(9.0f);
     });
   }
@@ -190,7 +225,7 @@ class ScriptedLink {
           const auto* from =
               t.send ? source_.tile(t.send->block_table[block], layer, kind, 0) : source_.base;
           f(reinterpret_cast<Bf16*>(destination_.tile(r.block_table[block], layer, kind, 0)),
-            reinterpret_cast<const Bf16*>(from), kind, num_tokens);
+            reinterpret_cast<const Bf16*>(from), kind, block, num_tokens);
         }
       }
     }

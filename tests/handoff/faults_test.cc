@@ -3,6 +3,7 @@
 // into the blocks after the end.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/handoff/handoff_fixture.h"
@@ -120,10 +121,10 @@ TEST(FaultsTest, LeaseRunsOutWhenTheReceiverIsSilent) {
 
 TEST(FaultsTest, LeaseIsRenewedWhileTheEngineTakesItsTime) {
   Handoff h(Impatient());
-  const AttemptId id = h.Begin({.num_tokens = 300});
-  h.ComputeAll(id);
+  const AttemptId id = h.BeginAndRead({.num_tokens = 300});
   ASSERT_TRUE(h.WaitFor(id, Kind::kTargetLanded));
   EXPECT_FALSE(h.WaitFor(id, Kind::kFailed, milliseconds(900)));
+  h.receiver().Refine(id);
   h.Finish(id);
 }
 
@@ -172,8 +173,7 @@ TEST(FaultsTest, SenderDiesMidTransfer) {
 
 TEST(FaultsTest, SenderMayDieOnceAllHasLanded) {
   Handoff h({});
-  const AttemptId id = h.Begin({.num_tokens = 300});
-  h.ComputeAll(id);
+  const AttemptId id = h.BeginAndRead({.num_tokens = 300});
   ASSERT_TRUE(h.WaitFor(id, Kind::kTargetLanded));
   h.StopSender();
   h.receiver().Refine(id);
@@ -238,8 +238,7 @@ TEST(FaultsTest, CancelAtAnyPoint) {
 TEST(FaultsTest, CancelWhileRefining) {
   for (int round = 0; round < 10; ++round) {
     Handoff h({});
-    const AttemptId id = h.Begin({.num_tokens = 1000});
-    h.ComputeAll(id);
+    const AttemptId id = h.BeginAndRead({.num_tokens = 1000});
     ASSERT_TRUE(h.WaitFor(id, Kind::kTargetLanded));
     h.receiver().Refine(id);
     std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
@@ -252,11 +251,17 @@ TEST(FaultsTest, CancelWhileRefining) {
 }
 
 TEST(FaultsTest, LateChunkAfterCancelIsRefused) {
+  std::atomic<bool> any_held = false;
+  Signal held;
   Handoff h({});
-  h.receiver_transport().HoldOffers(Any());
+  h.receiver_transport().HoldOffers([&](std::span<const std::byte>) {
+    any_held = true;
+    held.Notify();
+    return true;
+  });
   const AttemptId id = h.Begin({.num_tokens = 300});
   h.ComputeAll(id);
-  EXPECT_FALSE(h.WaitFor(id, Kind::kAnchorLanded, milliseconds(30)));
+  ASSERT_TRUE(held.WaitFor([&] { return any_held.load(); }));
   h.receiver().Cancel(id);
   ASSERT_TRUE(h.WaitForEnd(id));
   const std::vector<std::byte> before = h.receiver_pool().BlockBytes(h.receive_blocks(id)[0]);
@@ -339,6 +344,10 @@ TEST_F(ForgedChunksTest, WrongFieldsFailTheAttemptAndWriteNothing) {
     ChunkHeader header = GoodHeader(*h, id);
     lies[i](header);
     Post(*h, header);
+    for (header.layer = 1; i + 1 == lies.size() && header.layer < 3; ++header.layer) {
+      header.contents = h->Contents(header.layer, 0);
+      Post(*h, header);  // anchors are decoded when all are here
+    }
     ASSERT_TRUE(h->WaitFor(id, Kind::kFailed)) << i;
     const absl::StatusCode expected =
         i == 0 ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kDataLoss;

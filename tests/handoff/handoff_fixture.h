@@ -4,8 +4,7 @@
 //   Handoff h({.codec = "planes"});            // one sender, one receiver
 //   const AttemptId id = h.Begin({.num_tokens = 300});
 //   h.ComputeAll(id);
-//   ASSERT_TRUE(h.WaitFor(id, Kind::kTargetLanded));
-//   h.receiver().Refine(id);
+//   ASSERT_TRUE(h.WaitFor(id, Kind::kRefined));
 #pragma once
 
 #include <gtest/gtest.h>
@@ -106,6 +105,14 @@ class TestPool {
   std::vector<std::byte*> shards_;              // [rank]
 };
 
+// What FaultyTransport may match.
+inline FaultyTransport::Match Stage(int first, int last = 100) {
+  return [first, last](std::span<const std::byte> bytes) {
+    auto header = ParseChunkHeader(bytes);
+    return header.ok() && header->stage >= first && header->stage <= last;
+  };
+}
+
 struct HandoffOptions {
   std::string codec = "planes";
   KvDtype dtype = KvDtype::kBf16;
@@ -189,6 +196,16 @@ class Handoff {
     EXPECT_TRUE(BeginSend(id).ok());
     return id;
   }
+  // A whole attempt whose blocks the engine reads since the anchor has landed; then the rest comes.
+  AttemptId BeginAndRead(const HandoffJob& job) {
+    receiver_transport_->HoldOffers(Stage(1));
+    const AttemptId id = Begin(job);
+    ComputeAll(id);
+    EXPECT_TRUE(WaitFor(id, Kind::kAnchorLanded));
+    EXPECT_TRUE(receiver_->Read(id, 0)) << "every anchor is decoded, nothing else has landed";
+    receiver_transport_->ReleaseOffers();
+    return id;
+  }
   void Compute(AttemptId id, int num_computed) {
     for (int layer = 0; layer < options_.num_layers; ++layer) {
       sender(attempts_[id].job.sender).Computed(id, layer, num_computed);
@@ -265,15 +282,20 @@ class Handoff {
     }
     return kinds;
   }
-  // Runs one attempt to its end, refining as soon as the target has landed.
+  // Waits for the good end of the attempt.
   void Finish(AttemptId id) {
-    if (plan_.num_stages() > 1) {
-      ASSERT_TRUE(WaitFor(id, Kind::kTargetLanded));
-      receiver_->Refine(id);
-    }
     ASSERT_TRUE(WaitForEnd(id));
     ASSERT_EQ(ReceiverEnd(id)->kind, Kind::kRefined) << ReceiverEnd(id)->error;
     ASSERT_EQ(SenderEnd(id)->kind, SendEvent::Kind::kDelivered) << SenderEnd(id)->error;
+  }
+
+  // The bytes of the attempt's tokens [first, end), as they are in the two sides' blocks.
+  std::vector<std::byte> ReceivedTokens(AttemptId id, int first, int end) {
+    return TokensOf(*receiver_pool_, attempts_[id].receive_blocks, first, end);
+  }
+  std::vector<std::byte> SentTokens(AttemptId id, int first, int end) {
+    const Attempt& a = attempts_[id];
+    return TokensOf(*senders_[a.job.sender].pool, a.send_blocks, first, end);
   }
 
   // Every handed-over token is in the receiver's blocks, bit for bit.
@@ -298,6 +320,16 @@ class Handoff {
     std::vector<BlockId> send_blocks, receive_blocks;
   };
 
+  static std::vector<std::byte> TokensOf(TestPool& pool, const std::vector<BlockId>& blocks,
+                                         int first, int end) {
+    std::vector<std::byte> bytes;
+    for (int t = first; t < end; ++t) {
+      const std::vector<std::byte> token = pool.TokenBytes(blocks[t / kBlockSize], t % kBlockSize);
+      bytes.insert(bytes.end(), token.begin(), token.end());
+    }
+    return bytes;
+  }
+
   const HandoffOptions options_;
   const KvLayout layout_;
   std::unique_ptr<Backend> backend_;
@@ -316,13 +348,6 @@ class Handoff {
   std::vector<SendEvent> sent_;
 };
 
-// Matches for FaultyTransport.
-inline FaultyTransport::Match Stage(int first, int last = 100) {
-  return [first, last](std::span<const std::byte> bytes) {
-    auto header = ParseChunkHeader(bytes);
-    return header.ok() && header->stage >= first && header->stage <= last;
-  };
-}
 inline FaultyTransport::Match Any() {
   return [](std::span<const std::byte>) { return true; };
 }

@@ -157,7 +157,8 @@ class Receiver {
         break;
       case Kind::kTargetLanded:
         request.landed_ns[kNumPullClasses - 1] = event.at_ns;
-        receiver_->Refine(event.attempt);
+        break;
+      case Kind::kReadable:
         break;
       case Kind::kRefined:
         request.refined_ns = event.at_ns;

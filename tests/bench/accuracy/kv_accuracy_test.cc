@@ -112,8 +112,8 @@ TEST_F(KvAccuracyTest, CoarserCodesCostMoreAndAllBytesAreCounted) {
   EXPECT_GT(fine.kl, 0);
   EXPECT_GT(coarse.kl, fine.kl);
   const int head_dim = model_->config().head_dim;
-  // A page's plane has a length of 4 bytes, and ends at a multiple of 16.
-  EXPECT_NEAR(fine.bits_per_element, 8 + 16.0 / head_dim, 0.03);
+  // A page's plane has a length of 4 bytes.
+  EXPECT_NEAR(fine.bits_per_element, 8 + 16.0 / head_dim, 0.01);
   EXPECT_GE(fine.bits_per_element, 8 + 16.0 / head_dim);
   for (size_t i = 0; i < fine.layer_error.size(); ++i) {
     EXPECT_GT(fine.layer_error[i].error, 0);

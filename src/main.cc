@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "app/arguments.h"
 #include "app/chat.h"
 #include "app/command.h"
 #include "app/daemon.h"
@@ -16,43 +17,10 @@
 #include "app/gateway_command.h"
 #include "app/inspect.h"
 #include "app/serve.h"
-#include "bench/accuracy/calibrate.h"
 #include "bench/commands.h"
 
 namespace lynx {
 namespace {
-
-// --max_num_seqs is --max-num-seqs; -tp, vLLM's word, is more than the one letter of a short
-// option.
-std::vector<std::string> NormalizeArguments(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  for (int i = 1; i < argc; ++i) {
-    std::string argument = argv[i];
-    if (argument == "-tp") argument = "--tensor-parallel-size";
-    if (argument.rfind("--", 0) == 0) {
-      const size_t end = std::min(argument.find('='), argument.size());
-      std::replace(argument.begin() + 2, argument.begin() + end, '_', '-');
-    }
-    arguments.push_back(std::move(argument));
-  }
-  return arguments;
-}
-
-// The flag that was probably meant, for the message about an unknown one.
-std::string Suggestion(const CLI::App& app, const std::string& message) {
-  const size_t begin = message.find("--");
-  if (begin == std::string::npos) return "";
-  const std::string unknown = message.substr(begin, message.find_first_of(" =:]", begin) - begin);
-  std::vector<std::string> names;
-  const CLI::App* command = app.get_subcommands().empty() ? &app : app.get_subcommands()[0];
-  if (!command->get_subcommands().empty()) command = command->get_subcommands()[0];
-  for (const CLI::Option* option : command->get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  if (std::find(names.begin(), names.end(), unknown) != names.end()) return "";
-  const std::string near = NearestWord(unknown, names);
-  return near.empty() ? "" : "; did you mean " + near + "?";
-}
 
 // The effective configuration, once at start. API keys are not in it: they live in a file.
 void PrintConfig(const ClusterConfig& config) {
@@ -185,26 +153,6 @@ void AddInspect(CLI::App& app, Commands* commands) {
                        }});
 }
 
-void AddCalibrate(CLI::App& app, Commands* commands) {
-  auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command =
-      app.add_subcommand("calibrate", "Find how many bits of each layer the anchor should hold");
-  command->add_option("--model", options->config.model, "Model")->required();
-  command->add_option("--output", options->output, "File for the table");
-  command->add_option("--bits", options->bits, "Average code bits")
-      ->check(NumberIn(2, 4))
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
-  command->add_option("--prompt-tokens", options->prompt_tokens, "Length of a prompt")
-      ->capture_default_str();
-  command->add_option("--prompts", options->prompts, "How many prompts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command->add_option("--corpus", options->corpus, "Directory of text files")
-      ->capture_default_str();
-  commands->push_back({"calibrate", command, [options] { return RunCalibrate(*options); }});
-}
-
 int Run(const Command& command) {
   const absl::Status status = command.run();
   if (status.ok()) return 0;
@@ -228,7 +176,6 @@ int Main(int argc, char** argv) {
   AddRole(app, "decode", "Run one decode daemon of a cluster", /*is_prefill=*/false, &commands);
   AddChat(app, &commands);
   AddInspect(app, &commands);
-  AddCalibrate(app, &commands);
   AddBenchCommands(app, &commands);
 
   std::vector<std::string> arguments = NormalizeArguments(argc, argv);

@@ -18,8 +18,7 @@ inline CLI::Validator NumberIn(double min, double max) {
         double value = 0;
         const bool within = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
         return within ? std::string()
-                      : text + " is not a number in " + std::to_string(min) + " .. " +
-                            std::to_string(max);
+                      : absl::StrCat(text, " is not a number from ", min, " to ", max);
       },
       "NUMBER");
 }

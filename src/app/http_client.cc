@@ -23,8 +23,8 @@ absl::StatusOr<HttpResponse> SendHttp(const HttpRequest& request, const HttpData
 }
 
 absl::Status ParseUrl(const std::string& url, std::string* host, int* port) {
-  std::string rest = url;
-  if (rest.rfind("http://", 0) == 0) rest = rest.substr(7);
+  const bool has_scheme = url.starts_with("http://");
+  std::string rest = has_scheme ? url.substr(7) : url;
   rest = rest.substr(0, rest.find('/'));
   const size_t colon = rest.rfind(':');
   *host = rest.substr(0, colon);
@@ -35,7 +35,8 @@ absl::Status ParseUrl(const std::string& url, std::string* host, int* port) {
     const bool is_port = parsed.ec == std::errc() && parsed.ptr == end && *port > 0;
     if (!is_port || *port > 65535) host->clear();
   }
-  if (host->empty() || url.find("https://") == 0) {
+  const bool is_bare_word = !has_scheme && colon == std::string::npos;
+  if (host->empty() || is_bare_word || url.starts_with("https://")) {
     return absl::InvalidArgumentError(absl::StrCat("'", url, "' is not http://host:port"));
   }
   return absl::OkStatus();

@@ -34,7 +34,7 @@ using HttpDataSink = std::function<void(std::string_view)>;
 absl::StatusOr<HttpResponse> SendHttp(const HttpRequest& request,
                                       const HttpDataSink& on_data = nullptr);
 
-// "http://host:port[/v1]" -> host and port.
+// "http://host[:port][/v1]" or "host:port" -> host and port.
 absl::Status ParseUrl(const std::string& url, std::string* host, int* port);
 
 // Whether a gateway answers 200 to /ready. Between two questions lies at least `interval`; in

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lynx/codec.h"
+#include "bench/codec.h"
 
-#include <cstdio>
 #include <random>
 
 #include "app/build_engine.h"
-#include "bench/bench.h"
+#include "bench/json_lines.h"
 #include "bench/timing.h"
 #include "kernels/cpu/machine_probe.h"
+#include "lynx/codec.h"
 #include "lynx/plane_format.h"
-#include "nlohmann/json.hpp"
 
 namespace lynx {
 namespace {
@@ -51,19 +50,17 @@ void BenchOne(const BenchCodecOptions& options, const Codec& codec, KvKind kind,
       pages, std::vector<std::vector<std::byte>>(num_planes));
   const double bytes = data.size() * sizeof(Bf16);
   const auto print = [&](const char* what, size_t prefix, const Timing& timing, double bits) {
-    nlohmann::ordered_json line = {{"kind", what},
-                                   {"codec", codec.name()},
-                                   {"tensor", kind == KvKind::kKey ? "key" : "value"},
-                                   {"planes", prefix},
-                                   {"head_dim", head_dim},
-                                   {"threads", 1},
-                                   {"gb_per_s", bytes / timing.median_s / 1e9},
-                                   {"spread", timing.spread},
-                                   {"bits_per_element", bits},
-                                   {"bound_gb_per_s", copy / 1e9},
-                                   {"of_bound", bytes / timing.median_s / copy}};
-    std::printf("%s\n", line.dump().c_str());
-    std::fflush(stdout);
+    PrintJson({{"kind", what},
+               {"codec", codec.name()},
+               {"tensor", kind == KvKind::kKey ? "key" : "value"},
+               {"planes", prefix},
+               {"head_dim", head_dim},
+               {"threads", 1},
+               {"gb_per_s", bytes / timing.median_s / 1e9},
+               {"spread", timing.spread},
+               {"bits_per_element", bits},
+               {"bound_gb_per_s", copy / 1e9},
+               {"of_bound", bytes / timing.median_s / copy}});
   };
   const Timing encode = Measure(options.repeats, [&] {
     for (int p = 0; p < pages; ++p) {

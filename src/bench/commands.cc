@@ -3,8 +3,12 @@
 
 #include <memory>
 
-#include "bench/bench.h"
+#include "bench/accuracy/accuracy.h"
+#include "bench/accuracy/calibrate.h"
+#include "bench/codec.h"
+#include "bench/engine.h"
 #include "bench/handoff/handoff.h"
+#include "bench/incast/incast.h"
 #include "bench/serve/flags.h"
 
 namespace lynx {
@@ -121,6 +125,26 @@ void AddServe(CLI::App& bench, Commands* commands) {
   commands->push_back({"bench serve", command, [options] { return RunBenchServe(*options); }});
 }
 
+void AddCalibrate(CLI::App& app, Commands* commands) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Find how many bits of each layer the anchor should hold");
+  command->add_option("--model", options->config.model, "Model")->required();
+  command->add_option("--output", options->output, "File for the table");
+  command->add_option("--bits", options->bits, "Average code bits")
+      ->check(NumberIn(2, 4))
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024));
+  command->add_option("--prompt-tokens", options->prompt_tokens, "Length of a prompt")
+      ->capture_default_str();
+  command->add_option("--prompts", options->prompts, "How many prompts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--corpus", options->corpus, "Directory of text files")
+      ->capture_default_str();
+  commands->push_back({"calibrate", command, [options] { return RunCalibrate(*options); }});
+}
+
 }  // namespace
 
 void AddBenchCommands(CLI::App& app, Commands* commands) {
@@ -132,6 +156,7 @@ void AddBenchCommands(CLI::App& app, Commands* commands) {
   AddIncast(*bench, commands);
   AddHandoff(*bench, commands);
   AddServe(*bench, commands);
+  AddCalibrate(app, commands);
 }
 
 }  // namespace lynx

@@ -5,7 +5,7 @@
 
 namespace lynx {
 
-// `lynx bench ...`
+// `lynx bench ...` and `lynx calibrate`.
 void AddBenchCommands(CLI::App& app, Commands* commands);
 
 }  // namespace lynx

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times the model's forward pass exactly as the engine calls it: prefill in chunks of the token
 // budget, decode as one row for each sequence of the batch.
+#include "bench/engine.h"
+
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <numeric>
 
 #include "app/build_engine.h"
-#include "bench/bench.h"
+#include "bench/json_lines.h"
 #include "bench/timing.h"
 #include "kernels/cpu/machine_probe.h"
 #include "kernels/cpu/target.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
-#include "nlohmann/json.hpp"
 
 namespace lynx {
 namespace {
@@ -151,8 +151,7 @@ class EngineBench {
     line["target"] = backend_.target();
     line["read_gb_per_s"] = bandwidth_ / 1e9;
     line["fma_gflop_per_s"] = fma_peak_ / 1e9;
-    std::printf("%s\n", line.dump().c_str());
-    std::fflush(stdout);
+    PrintJson(line);
   }
 
   const BenchEngineOptions& options_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lynx bench accuracy`: what each codec's cache does to the model's answers, against the exact
 // cache, over prompts of real text. One JSON object per codec, planes and prompt length.
+#include "bench/accuracy/accuracy.h"
+
 #include <chrono>
 #include <cstdio>
 
@@ -8,10 +10,9 @@
 #include "bench/accuracy/kv_accuracy.h"
 #include "bench/accuracy/metrics.h"
 #include "bench/accuracy/prompts.h"
-#include "bench/bench.h"
+#include "bench/json_lines.h"
 #include "codec/anchor_widths.h"
 #include "lynx/plane_format.h"
-#include "nlohmann/json.hpp"
 
 namespace lynx {
 namespace {
@@ -131,9 +132,8 @@ class AccuracyBench {
     line["firm_wrong"] = s.firm_wrong;
     line["key_nmse"] = error[0].normalized();
     line["value_nmse"] = error[1].normalized();
-    std::printf("%s\n", line.dump().c_str());
+    PrintJson(line);
     if (options_.per_layer) PrintLayers(cell, s, num_tokens);
-    std::fflush(stdout);
   }
 
   static void PrintLayers(const Cell& cell, const AccuracySummary& s, int num_tokens) {
@@ -142,7 +142,7 @@ class AccuracyBench {
       line["layer"] = layer;
       line["key_nmse"] = s.layer_error[layer * 2].normalized();
       line["value_nmse"] = s.layer_error[layer * 2 + 1].normalized();
-      std::printf("%s\n", line.dump().c_str());
+      PrintJson(line);
     }
   }
 

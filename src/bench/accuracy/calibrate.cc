@@ -7,9 +7,9 @@
 
 #include "app/build_engine.h"
 #include "bench/accuracy/kv_accuracy.h"
+#include "bench/json_lines.h"
 #include "codec/anchor_widths.h"
 #include "lynx/plane_format.h"
-#include "nlohmann/json.hpp"
 
 namespace lynx {
 namespace {
@@ -51,13 +51,12 @@ absl::Status AddDamage(const Codec& codec, const KvLayout& layout, KvAccuracy& a
 void Print(const AnchorWidths& widths) {
   const std::vector<double>& damage = widths.damage;
   for (size_t layer = 0; layer < damage.size() / 2; ++layer) {
-    const nlohmann::ordered_json line = {{"kind", "calibrate"},
-                                         {"layer", layer},
-                                         {"key_damage", damage[layer * 2]},
-                                         {"value_damage", damage[layer * 2 + 1]},
-                                         {"key_bits", widths.bits[layer * 2]},
-                                         {"value_bits", widths.bits[layer * 2 + 1]}};
-    std::printf("%s\n", line.dump().c_str());
+    PrintJson({{"kind", "calibrate"},
+               {"layer", layer},
+               {"key_damage", damage[layer * 2]},
+               {"value_damage", damage[layer * 2 + 1]},
+               {"key_bits", widths.bits[layer * 2]},
+               {"value_bits", widths.bits[layer * 2 + 1]}});
   }
 }
 

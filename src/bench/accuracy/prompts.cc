@@ -130,7 +130,9 @@ absl::StatusOr<std::string> ReadCorpus(const std::string& directory) {
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
   }
   if (files.empty()) {
-    return absl::NotFoundError(absl::StrCat("--corpus: no .txt file in ", directory));
+    return absl::NotFoundError(absl::StrCat(
+        "--corpus: no .txt file in ", directory,
+        "; pass a directory of text files, such as bench/prompts of Lynx's source tree"));
   }
   std::sort(files.begin(), files.end());
   std::ostringstream text;

@@ -2,31 +2,14 @@
 #include "bench/handoff/grid.h"
 
 #include <algorithm>
-#include <charconv>
-#include <initializer_list>
-#include <optional>
-#include <utility>
 
 #include "absl/strings/str_join.h"
+#include "bench/lab/parse_link.h"
 #include "lynx/codec.h"
 #include "lynx/lifetime.h"
 
 namespace lynx {
 namespace {
-
-using Units = std::initializer_list<std::pair<const char*, double>>;
-
-// A number and a unit; nothing when it is not.
-std::optional<double> ParseQuantity(const std::string& text, Units units) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || !(number >= 0 && number < 1e15)) return std::nullopt;
-  const std::string unit(end, text.data() + text.size());
-  for (const auto& [name, factor] : units) {
-    if (unit == name) return number * factor;
-  }
-  return std::nullopt;
-}
 
 absl::Status CheckWord(const char* option, const std::string& word,
                        const std::vector<std::string>& known) {
@@ -53,11 +36,28 @@ absl::StatusOr<std::vector<HandoffGrid::Link>> Links(const BenchHandoffOptions& 
   return links;
 }
 
+// Its words are the cluster file's.
+absl::Status CheckAnchor(const BenchHandoffOptions& options, const std::string& anchor) {
+  if (anchor == "table" && options.config.kv.anchor_table.empty()) {
+    return absl::InvalidArgumentError("--anchor: table: --anchor-table is missing");
+  }
+  ClusterConfig config;
+  config.kv.anchor = anchor;
+  const absl::Status known = ParseClusterConfig(ToYaml(config), "--anchor").status();
+  if (known.ok()) return known;
+  const std::string message(known.message());
+  return absl::InvalidArgumentError(
+      absl::StrCat("--anchor", message.substr(std::min(message.find(": "), message.size()))));
+}
+
 absl::StatusOr<std::vector<HandoffVariant>> Variants(const BenchHandoffOptions& options) {
   const std::vector<std::string> codecs(CodecNames().begin(), CodecNames().end());
   const std::vector<std::string> modes(kVerifyModeNames.begin(), kVerifyModeNames.end());
   for (const std::string& verify : options.verify) {
     LYNX_RETURN_IF_ERROR(CheckWord("--verify", verify, modes));
+  }
+  for (const std::string& anchor : options.anchor) {
+    LYNX_RETURN_IF_ERROR(CheckAnchor(options, anchor));
   }
   std::vector<HandoffVariant> variants;
   for (const std::string& codec : options.codecs) {
@@ -74,21 +74,6 @@ absl::StatusOr<std::vector<HandoffVariant>> Variants(const BenchHandoffOptions& 
 }
 
 }  // namespace
-
-absl::StatusOr<double> ParseBitRate(const std::string& text) {
-  const auto rate = ParseQuantity(text, {{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}});
-  if (rate && *rate >= 1e5 && *rate <= 1e11) return *rate;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--link: '", text, "' is neither none nor a rate such as 200mbit or 2.5gbit"));
-}
-
-absl::StatusOr<double> ParseSeconds(const std::string& text) {
-  const auto seconds =
-      ParseQuantity(text, {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"", text == "0" ? 1 : 1e18}});
-  if (seconds && *seconds <= 1) return *seconds;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--rtt: '", text, "' is not a time up to 1s, such as 0.2ms"));
-}
 
 bool HandoffGrid::shaped() const {
   return std::any_of(links.begin(), links.end(), [](const Link& link) { return link.shaped; });

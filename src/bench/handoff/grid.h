@@ -38,8 +38,4 @@ struct HandoffGrid {
 // have one stage, or are lossy, and then a hand-off has nothing to choose.
 absl::StatusOr<HandoffGrid> MakeHandoffGrid(const BenchHandoffOptions& options);
 
-// "200mbit", "2.5gbit" -> bits per second; "0.2ms", "200us", "1s", "0" -> seconds.
-absl::StatusOr<double> ParseBitRate(const std::string& text);
-absl::StatusOr<double> ParseSeconds(const std::string& text);
-
 }  // namespace lynx

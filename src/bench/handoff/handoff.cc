@@ -13,7 +13,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,20 +21,22 @@
 #include "app/check_model.h"
 #include "app/run_directory.h"
 #include "app/stop_signals.h"
-#include "bench/accuracy/prompts.h"
 #include "bench/handoff/grid.h"
 #include "bench/handoff/load.h"
+#include "bench/handoff/questions.h"
 #include "bench/handoff/report.h"
 #include "bench/handoff/sample.h"
 #include "bench/handoff/servers.h"
+#include "bench/json_lines.h"
 #include "bench/lab/network_lab.h"
+#include "codec/anchor_widths.h"
+#include "formats/model_files.h"
 
 namespace lynx {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kWarmUpTokens = 512;   // of a prompt that makes daemons connect and measure the link
-constexpr int kLoadTokens = 8192;    // of the corpus, from which a busy prefill side's prompts come
 constexpr int kModelLenMargin = 64;  // room behind prompt and answer
 
 double SecondsSince(Clock::time_point begin) {
@@ -60,66 +61,42 @@ class HandoffBench {
   absl::Status Run() {
     StopSignals signals;
     signals.OnStop([this](int) { Stop(); });
-    const absl::Status status = MeasureAll();
+    absl::Status status = Prepare();
+    if (status.ok()) status = MeasureAll();
     signals.End();
     clusters_.clear();
+    lab_.reset();
     return stopped_ ? absl::CancelledError("stopped by a signal; what ran is removed") : status;
   }
 
  private:
   using ClusterKey = std::pair<std::string, std::string>;  // codec, anchor
-  struct Question {
-    HandoffPrompt prompt;
-    HandoffSample reference;
-  };
 
-  absl::Status MeasureAll() {
-    LYNX_RETURN_IF_ERROR(CheckModel(options_.config.model));
-    LYNX_RETURN_IF_ERROR(MakeQuestions());
-    for (const HandoffVariant& variant : grid_.variants) {  // a wrong word is found now
-      const ClusterConfig config = ConfigOf({variant.codec, variant.anchor});
-      LYNX_RETURN_IF_ERROR(ParseClusterConfig(ToYaml(config), "options").status());
-    }
-    if (!options_.json.empty()) {
-      json_.open(options_.json, std::ios::app);
-      if (!json_) return absl::InvalidArgumentError(absl::StrCat("--json: ", options_.json));
-    }
+  // What can be wrong is found here, the quickest first.
+  absl::Status Prepare() {
+    LYNX_RETURN_IF_ERROR(CheckAnchorTable());
+    LYNX_ASSIGN_OR_RETURN(json_, JsonLines::Open(options_.json));
     LYNX_ASSIGN_OR_RETURN(directory_, RunDirectory::Create());
     if (grid_.shaped()) {
       LYNX_ASSIGN_OR_RETURN(lab_, NetworkLab::Create({}));
     }
-    absl::Status status = AnswerColocated();
-    begin_ = Clock::now();
-    if (status.ok()) status = MeasureLinks(/*shaped=*/true);
-    if (status.ok()) status = MeasureLinks(/*shaped=*/false);
-    clusters_.clear();
-    lab_.reset();
-    return status;
+    LYNX_RETURN_IF_ERROR(CheckModel(options_.config.model));
+    LYNX_ASSIGN_OR_RETURN(questions_, MakeHandoffQuestions(options_, grid_.prompt_tokens));
+    return absl::OkStatus();
   }
 
-  // The same prompts for every cell of a length. Every other one asks for a needle.
-  absl::Status MakeQuestions() {
-    LYNX_ASSIGN_OR_RETURN(const std::string corpus, ReadCorpus(options_.corpus));
-    LYNX_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(options_.config.model));
-    LYNX_ASSIGN_OR_RETURN(const ChatFrame frame, FindChatFrame(options_.config.model, *tokenizer));
-    for (const int num_tokens : grid_.prompt_tokens) {
-      LYNX_ASSIGN_OR_RETURN(const auto prompts, BuildAccuracyPrompts(corpus, *tokenizer, frame,
-                                                                     num_tokens, options_.repeat));
-      for (size_t i = 0; i < prompts.size(); ++i) {
-        HandoffPrompt prompt{.tokens = prompts[i].tokens, .needle = ""};
-        if (i % 2 == 1) {
-          const NeedleQuestion& needle = prompts[i].needles[i / 2 % kNumNeedles];
-          prompt.tokens.resize(prompts[i].num_context);
-          prompt.tokens.insert(prompt.tokens.end(), needle.tail.begin(), needle.tail.end());
-          prompt.needle = needle.code;
-        }
-        questions_[num_tokens].push_back({.prompt = std::move(prompt), .reference = {}});
-      }
-    }
-    LYNX_ASSIGN_OR_RETURN(const auto load,
-                          BuildAccuracyPrompts(corpus, *tokenizer, frame, kLoadTokens, 1));
-    load_tokens_ = load[0].tokens;
-    return absl::OkStatus();
+  absl::Status CheckAnchorTable() const {
+    const std::string& table = options_.config.kv.anchor_table;
+    if (table.empty()) return absl::OkStatus();
+    LYNX_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(options_.config.model));
+    return ReadAnchorWidths(table, files->config().num_layers).status();
+  }
+
+  absl::Status MeasureAll() {
+    LYNX_RETURN_IF_ERROR(AnswerColocated());
+    begin_ = Clock::now();
+    LYNX_RETURN_IF_ERROR(MeasureLinks(/*shaped=*/true));
+    return MeasureLinks(/*shaped=*/false);
   }
 
   ClusterConfig ConfigOf(const ClusterKey& key) const {
@@ -133,7 +110,8 @@ class HandoffBench {
       config.kv.anchor_table.clear();
     }
     config.log_level = "warn";
-    config.max_model_len = questions_.rbegin()->first + options_.max_tokens + kModelLenMargin;
+    config.max_model_len =
+        questions_.of_length.rbegin()->first + options_.max_tokens + kModelLenMargin;
     for (RoleConfig* role : {&config.context, &config.generation}) {
       role->threads = options_.threads;
       role->enable_block_reuse = false;  // every request pays for its whole prompt
@@ -149,9 +127,9 @@ class HandoffBench {
     HandoffServers& cluster = *clusters_.at({"bf16", "colocated"});
     LYNX_RETURN_IF_ERROR(cluster.WaitReady());
     double seconds = 0;
-    for (auto& [num_tokens, questions] : questions_) {
+    for (auto& [num_tokens, questions] : questions_.of_length) {
       const auto begin = Clock::now();
-      for (Question& question : questions) {
+      for (HandoffQuestion& question : questions) {
         LYNX_ASSIGN_OR_RETURN(question.reference, MeasureHandoff(cluster.port(), question.prompt,
                                                                  options_.max_tokens, "residual"));
       }
@@ -220,7 +198,8 @@ class HandoffBench {
   // So that no variant's first request pays for connections, or goes by another link's rate.
   absl::Status WarmUp() {
     HandoffPrompt prompt;
-    prompt.tokens.assign(load_tokens_.begin(), load_tokens_.begin() + kWarmUpTokens);
+    prompt.tokens.assign(questions_.load_tokens.begin(),
+                         questions_.load_tokens.begin() + kWarmUpTokens);
     for (const HandoffVariant& variant : grid_.variants) {
       LYNX_RETURN_IF_ERROR(
           MeasureHandoff(ClusterOf(variant).port(), prompt, options_.max_tokens, variant.verify)
@@ -241,13 +220,16 @@ class HandoffBench {
                        .prefill_cached = options_.prefill_cached,
                        .runs = {}});
     }
-    for (const Question& question : questions_.at(num_tokens)) {
+    for (const HandoffQuestion& question : questions_.of_length.at(num_tokens)) {
       for (HandoffCell& cell : cells) {
         LYNX_ASSIGN_OR_RETURN(HandoffCell::Run run, MeasureOnce(cell, question));
         cell.runs.push_back(std::move(run));
       }
     }
-    for (const HandoffCell& cell : cells) Print(cell);
+    for (const HandoffCell& cell : cells) {
+      LYNX_RETURN_IF_ERROR(json_.Print(CellJson(cell)));
+      ++num_done_;
+    }
     const double minutes = SecondsSince(begin_) / 60;
     std::fprintf(stderr, "%d of %d cells after %.1f minutes; %s, %d tokens, prefill %s\n",
                  num_done_, grid_.num_cells(), minutes, link.name.c_str(), num_tokens,
@@ -255,7 +237,8 @@ class HandoffBench {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<HandoffCell::Run> MeasureOnce(const HandoffCell& cell, const Question& question) {
+  absl::StatusOr<HandoffCell::Run> MeasureOnce(const HandoffCell& cell,
+                                               const HandoffQuestion& question) {
     HandoffServers& cluster = ClusterOf(cell.variant);
     if (cell.prefill_cached) {
       LYNX_RETURN_IF_ERROR(
@@ -263,7 +246,7 @@ class HandoffBench {
     }
     LYNX_ASSIGN_OR_RETURN(const auto before, cluster.Counters());
     std::optional<HandoffLoad> load;
-    if (cell.busy) load.emplace(cluster.port(), load_tokens_);
+    if (cell.busy) load.emplace(cluster.port(), questions_.load_tokens);
     HandoffCell::Run run{.sample = {},
                          .reference = &question.reference,
                          .needle = question.prompt.needle,
@@ -281,14 +264,6 @@ class HandoffBench {
     return run;
   }
 
-  void Print(const HandoffCell& cell) {
-    const std::string line = CellJson(cell).dump();
-    std::printf("%s\n", line.c_str());
-    std::fflush(stdout);
-    if (json_.is_open()) json_ << line << std::endl;
-    ++num_done_;
-  }
-
   // On the thread of the signals: what runs fails at once, and Run cleans up.
   void Stop() {
     std::lock_guard lock(mutex_);
@@ -298,9 +273,8 @@ class HandoffBench {
 
   const BenchHandoffOptions& options_;
   const HandoffGrid grid_;
-  std::map<int, std::vector<Question>> questions_;  // by prompt tokens
-  std::vector<TokenId> load_tokens_;
-  std::ofstream json_;
+  HandoffQuestions questions_;
+  JsonLines json_;
   std::unique_ptr<RunDirectory> directory_;
   std::unique_ptr<NetworkLab> lab_;
   std::mutex mutex_;  // guards what follows against Stop

@@ -31,7 +31,7 @@ class IncastPipe {
 };
 
 // A forked process that runs `body` and ends, with its error on stderr. The destructor kills it.
-// The parent has no other thread when it forks.
+// Of the parent's threads only the calling one goes on in it.
 class IncastProcess {
  public:
   static absl::StatusOr<IncastProcess> Start(const std::string& name,

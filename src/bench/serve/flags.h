@@ -2,7 +2,7 @@
 #pragma once
 
 #include "CLI/CLI.hpp"
-#include "bench/bench.h"
+#include "bench/serve/serve.h"
 
 namespace lynx {
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "bench/bench.h"
 #include "bench/serve/load.h"
 #include "bench/serve/metrics.h"
+#include "bench/serve/serve.h"
 
 namespace lynx {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lynx bench serve`: a load on a server with an OpenAI API, and the figures of `vllm bench serve`;
 // with peers, the same load on all in alternation.
+#include "bench/serve/serve.h"
+
 #include <sys/resource.h>
 
 #include <cmath>
@@ -11,7 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include "bench/bench.h"
+#include "bench/json_lines.h"
 #include "bench/serve/arrivals.h"
 #include "bench/serve/compare.h"
 #include "bench/serve/expect.h"
@@ -74,7 +76,7 @@ class ServeBench {
 
  private:
   absl::Status ReadOptions();
-  absl::Status AddTarget(const std::string& name, const std::string& url);
+  absl::Status AddTarget(const char* flag, const std::string& name, const std::string& url);
   absl::Status WaitUntilReady(ServeTarget& target);
   void WarmUp(const ServeTarget& target, int num_requests);
   std::vector<ServePrompt> PromptsOf(int round) const;
@@ -94,13 +96,13 @@ class ServeBench {
 
 absl::Status ServeBench::Prepare() {
   LYNX_RETURN_IF_ERROR(ReadOptions());
-  LYNX_RETURN_IF_ERROR(AddTarget(options_.label, options_.base_url));
+  LYNX_RETURN_IF_ERROR(AddTarget("--base-url", options_.label, options_.base_url));
   for (const std::string& peer : options_.peers) {
     const size_t equals = peer.find('=');
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(absl::StrCat("--peer: '", peer, "' is not NAME=URL"));
     }
-    LYNX_RETURN_IF_ERROR(AddTarget(peer.substr(0, equals), peer.substr(equals + 1)));
+    LYNX_RETURN_IF_ERROR(AddTarget("--peer", peer.substr(0, equals), peer.substr(equals + 1)));
   }
   RaiseFileLimit();
   for (ServeTarget& target : targets_) LYNX_RETURN_IF_ERROR(WaitUntilReady(target));
@@ -131,10 +133,18 @@ absl::Status ServeBench::ReadOptions() {
   return absl::OkStatus();
 }
 
-absl::Status ServeBench::AddTarget(const std::string& name, const std::string& url) {
+absl::Status ServeBench::AddTarget(const char* flag, const std::string& name,
+                                   const std::string& url) {
+  for (const ServeTarget& other : targets_) {
+    if (other.name != name) continue;
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": two servers are called '", name, "'"));
+  }
   ServeTarget target;
   target.name = name;
-  LYNX_RETURN_IF_ERROR(ParseUrl(url, &target.request.host, &target.request.port));
+  const absl::Status parsed = ParseUrl(url, &target.request.host, &target.request.port);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", parsed.message()));
+  }
   target.request.method = "POST";
   target.request.target = options_.endpoint;
   target.request.api_key = options_.api_key;
@@ -271,10 +281,7 @@ absl::Status ServeBench::Compare() {
     }
     return ServerRound{metrics.completed, metrics.failed, ServeFigures(metrics, options_)};
   };
-  return CompareServers(names, options_.rounds, run, [](const nlohmann::ordered_json& line) {
-    std::printf("%s\n", line.dump().c_str());
-    std::fflush(stdout);
-  });
+  return CompareServers(names, options_.rounds, run, PrintJson);
 }
 
 absl::Status ServeBench::Save(const nlohmann::ordered_json& result) const {

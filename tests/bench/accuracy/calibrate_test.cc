@@ -11,7 +11,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "bench/bench.h"
+#include "bench/accuracy/accuracy.h"
 #include "codec/anchor_widths.h"
 
 namespace lynx {

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+
 #include "bench/handoff/grid.h"
 #include "bench/handoff/report.h"
 #include "bench/handoff/sample.h"
@@ -12,24 +16,10 @@
 namespace lynx {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-TEST(HandoffGridTest, UnitsOfRatesAndTimes) {
-  EXPECT_THAT(ParseBitRate("200mbit").value(), DoubleEq(200e6));
-  EXPECT_THAT(ParseBitRate("2.5gbit").value(), DoubleEq(2.5e9));
-  EXPECT_THAT(ParseSeconds("0.2ms").value(), DoubleEq(0.2e-3));
-  EXPECT_THAT(ParseSeconds("50us").value(), DoubleEq(50e-6));
-  EXPECT_EQ(ParseSeconds("0").value(), 0);
-  for (const char* bad :
-       {"", "1", "mbit", "1gb", "-1gbit", "0mbit", "nan", "1e400gbit", "9999gbit"}) {
-    EXPECT_THAT(ParseBitRate(bad).status().message(), HasSubstr("--link")) << bad;
-  }
-  for (const char* bad : {"", "1", "ms", "-1ms", "2s", "inf"}) {
-    EXPECT_THAT(ParseSeconds(bad).status().message(), HasSubstr("--rtt")) << bad;
-  }
-}
 
 TEST(HandoffGridTest, OnlyPlanesHaveAChoice) {
   const auto grid = MakeHandoffGrid({.link = {"1gbit", "none"},
@@ -50,7 +40,30 @@ TEST(HandoffGridTest, WhatIsUnknownIsNamed) {
   EXPECT_THAT(MakeHandoffGrid({.codecs = {"int7"}}).status().message(), HasSubstr("'int7'"));
   EXPECT_THAT(MakeHandoffGrid({.verify = {"never"}}).status().message(), HasSubstr("'never'"));
   EXPECT_THAT(MakeHandoffGrid({.busy = "lazy"}).status().message(), HasSubstr("'lazy'"));
+  const std::string anchor(
+      MakeHandoffGrid({.codecs = {"int8"}, .anchor = {"k9v2"}}).status().message());
+  EXPECT_THAT(anchor, HasSubstr("--anchor: "));
+  EXPECT_THAT(anchor, HasSubstr("'k9v2'"));
+  EXPECT_THAT(MakeHandoffGrid({.anchor = {"table"}}).status().message(),
+              HasSubstr("--anchor-table"));
   EXPECT_THAT(MakeHandoffGrid({.codecs = {}}).status().message(), HasSubstr("empty"));
+}
+
+TEST(HandoffBenchTest, FilesAreCheckedBeforeTheCorpusIsRead) {
+  const fs::path folder = fs::path(testing::TempDir()) / "handoff_files";
+  fs::create_directories(folder);
+  BenchHandoffOptions options{.link = {"none"}, .corpus = folder / "none"};
+  options.config.model =
+      LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
+  options.json = folder / "no" / "such" / "folder";
+  EXPECT_THAT(std::string(RunBenchHandoff(options).message()), HasSubstr("--json: "));
+  options.config.kv.anchor_table = folder / "widths.yaml";
+  std::ofstream(options.config.kv.anchor_table) << "key: [2]\nvalue: [9]\n";
+  EXPECT_THAT(std::string(RunBenchHandoff(options).message()), HasSubstr("widths.yaml"));
+  options.config.kv.anchor_table = "";
+  options.json = "";
+  EXPECT_THAT(std::string(RunBenchHandoff(options).message()), HasSubstr("--corpus: "));
+  fs::remove_all(folder);
 }
 
 // Token 1 at 100 ms; tokens 2 and 3 drafted at 110 and 130, final at 150; 4 final at 170.

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "bench/bench.h"
+#include "bench/serve/serve.h"
 #include "tests/bench/serve/fake_server.h"
 
 namespace lynx {
@@ -355,14 +355,25 @@ TEST_F(BenchServeTest, WrongArgumentsAreSaidAtOnce) {
   options_.extra_body = "[1]";
   Run(absl::StatusCode::kInvalidArgument);
   options_.extra_body = "";
-  for (const std::string peer : {"x", "=http://a:1", "x=https://a:1", "x=http://a:0"}) {
+  for (const std::string peer : {"x", "=http://a:1", "x=https://a:1", "x=http://a:0", "x=a",
+                                 "lynx=http://a:1"}) {  // the label of --base-url's server
     options_.peers = {peer};
     Run(absl::StatusCode::kInvalidArgument);
   }
+  options_.peers = {"x=http://a:1", "x=http://a:2"};
+  Run(absl::StatusCode::kInvalidArgument);
   options_.peers = {"x=" + server_.url()};
   options_.save_result = testing::TempDir() + "bench_serve_never.json";
   Run(absl::StatusCode::kInvalidArgument);
   options_.peers = {};
+  options_.save_result = "";
+  options_.expect = testing::TempDir();
+  Run(absl::StatusCode::kInvalidArgument);
+  options_.expect = "";
+  options_.base_url = "foo";
+  EXPECT_THAT(std::string(RunBenchServe(options_).message()),
+              testing::HasSubstr("--base-url: 'foo'"));
+  options_.base_url = server_.url();
   options_.request_rate = std::nan("");
   Run(absl::StatusCode::kInvalidArgument);
   options_.request_rate = 1;

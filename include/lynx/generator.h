@@ -26,11 +26,12 @@ struct DaemonState {
   std::string name;  // "decode0"
   std::string role;  // "prefill", "decode", "colocated"
   std::string address;
-  bool healthy = false;  // answers, and is ready
-  bool stuck = false;    // work waits and nothing has progressed for the watchdog's time
-  std::string detail;    // why not
-  EngineStats stats;     // of the last poll
-  int block_size = 0;    // tokens; 0: the daemon has not answered yet
+  bool healthy = false;   // answers, and is ready
+  bool stuck = false;     // work waits and nothing has progressed for the watchdog's time
+  std::string detail;     // why not
+  EngineStats stats;      // of the last poll
+  int block_size = 0;     // tokens; 0: the daemon has not answered yet
+  int max_model_len = 0;  // the longest sequence that it takes; 0: not known yet
   std::string kv_dtype, codec;
 };
 

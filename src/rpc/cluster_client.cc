@@ -5,8 +5,10 @@
 // seed, the text goes on exactly as it would have.
 #include "rpc/cluster_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -107,6 +109,7 @@ class ClusterClientImpl final : public ClusterClient {
         state.detail = d.reachable ? d.info.detail() : d.error;
         state.stats = FromProto(d.stats);
         state.block_size = static_cast<int>(d.info.block_size());
+        state.max_model_len = static_cast<int>(d.info.max_model_len());
         state.kv_dtype = d.info.kv_dtype();
         state.codec = d.info.codec();
         states.push_back(std::move(state));
@@ -184,6 +187,7 @@ class ClusterClientImpl final : public ClusterClient {
 
     void OnOutput(EngineOutput output) {
       for (const TokenOutput& token : output.tokens) request_.emitted_ids.push_back(token.id);
+      NoteDrafts(output);
       if (OthersMayTake(output.error)) {
         // It gives the request up: OnEnd will see.
         given_up_ = std::exchange(output.error, absl::OkStatus());
@@ -191,6 +195,27 @@ class ClusterClientImpl final : public ClusterClient {
       }
       finished_ = output.finished();
       if (!cancelled()) sink_(std::move(output));
+    }
+
+    // Keeps shown_drafts_ as the client has them: final tokens take the place of equal drafts, what
+    // is revoked are the last ones.
+    void NoteDrafts(const EngineOutput& output) {
+      for (const TokenOutput& token : output.tokens) {
+        if (shown_drafts_.empty() || shown_drafts_.front() != token.id) break;
+        shown_drafts_.pop_front();
+      }
+      const auto num_revoked = static_cast<size_t>(std::max(0, output.num_revoked_drafts));
+      shown_drafts_.resize(shown_drafts_.size() - std::min(num_revoked, shown_drafts_.size()));
+      shown_drafts_.insert(shown_drafts_.end(), output.drafts.begin(), output.drafts.end());
+    }
+
+    // The daemon that made them is gone; the next one does not know of them.
+    void RevokeDrafts() {
+      if (shown_drafts_.empty() || cancelled()) return;
+      EngineOutput output;
+      output.num_revoked_drafts = static_cast<int>(shown_drafts_.size());
+      shown_drafts_.clear();
+      sink_(std::move(output));
     }
 
     void OnEnd(size_t index, absl::Status status) {
@@ -220,6 +245,7 @@ class ClusterClientImpl final : public ClusterClient {
       if (!OthersMayTake(status) || stopped()) {
         Fail(status);
       } else if (num_retries_++ < client_.options_.max_retries) {
+        RevokeDrafts();
         Try();
       } else {
         Fail(last_failure_);
@@ -237,6 +263,7 @@ class ClusterClientImpl final : public ClusterClient {
     ClusterClientImpl& client_;
     Request request_;
     Sink sink_;
+    std::deque<TokenId> shown_drafts_;  // and neither final nor revoked
     std::set<size_t> tried_;
     absl::Status last_failure_;  // what the caller hears when nobody else takes the request
     absl::Status given_up_;      // what the daemon of the current call has said of it

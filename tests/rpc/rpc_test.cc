@@ -249,6 +249,8 @@ TEST(Convert, TimelineBecomesRelativeToArrival) {
   output.timeline.provisional_ns = {1400};
   output.timeline.verify = VerifyMode::kSource;
   output.timeline.num_source_tokens = 3;
+  output.timeline.num_self_drafted = 9;
+  output.timeline.num_self_accepted = 8;
   output.timeline.estimated_residual_ns = 77;
   output.timeline.anchor = "k3v2";
   output.timeline.estimated_anchor_ns = 88;
@@ -256,6 +258,8 @@ TEST(Convert, TimelineBecomesRelativeToArrival) {
   EXPECT_EQ(back.timeline.token_ns[0] - back.timeline.provisional_ns[0], 100);
   EXPECT_EQ(back.timeline.verify, VerifyMode::kSource);
   EXPECT_EQ(back.timeline.num_source_tokens, 3);
+  EXPECT_EQ(back.timeline.num_self_drafted, 9);
+  EXPECT_EQ(back.timeline.num_self_accepted, 8);
   EXPECT_EQ(back.timeline.estimated_residual_ns, 77);
   EXPECT_EQ(back.timeline.anchor, "k3v2");
   EXPECT_EQ(back.timeline.estimated_anchor_ns, 88);
@@ -380,6 +384,35 @@ TEST(Generate, GoesOnElsewhereWhenADaemonGivesUp) {
   const EngineOutput last = box.Next();
   EXPECT_EQ(last.error.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(last.error.message()), HasSubstr("the engine is stopping"));
+}
+
+// Of drafts 1, 2, 3 the first has become final; nobody else would ever take the others back.
+TEST(Generate, DraftsOfADaemonThatGivesUpAreRevoked) {
+  Daemon first(ReadyInfo("decode0")), second(ReadyInfo("decode1"));
+  const auto client = ClusterClient::Create({.decode_addresses = {first.address, second.address}});
+  ASSERT_TRUE(Eventually([&] {
+    const auto daemons = client->daemons();
+    return daemons[0].healthy && daemons[1].healthy;
+  }));
+  Mailbox<EngineOutput> box;
+  const auto generation = client->Generate(MakeRequest("a"), box.sink());
+  EngineOutput drafts = Tokens({});
+  drafts.drafts = {9, 8};
+  first.engine.Emit(0, drafts);
+  EngineOutput others = Tokens({4});
+  others.num_revoked_drafts = 2;
+  others.drafts = {1, 2, 3};
+  first.engine.Emit(0, others);
+  first.engine.Emit(0, Tokens({1}));
+  for (int i = 0; i < 3; ++i) box.Next();
+  EngineOutput draining = Tokens({}, FinishReason::kError);
+  draining.error = absl::UnavailableError("the engine is stopping");
+  first.engine.Emit(0, draining);
+  EXPECT_FALSE(box.Next().finished());
+  EXPECT_EQ(box.Next().num_revoked_drafts, 2);
+  EXPECT_THAT(second.engine.request(0).emitted_ids, ElementsAre(4, 1));
+  second.engine.Emit(0, Tokens({7}, FinishReason::kStop));
+  EXPECT_EQ(box.Next().num_revoked_drafts, 0);
 }
 
 // Its links may be the trouble; when nobody else's are better, that is what the client hears.

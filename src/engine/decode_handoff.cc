@@ -52,7 +52,7 @@ void EngineImpl::StartAttempt(Sequence& s) {
   ++s.timeline.num_handoffs;
   by_attempt_[attempt.id] = &s;
 
-  const int num_blocks = (s.num_tokens() + kBlockSize - 1) / kBlockSize;
+  const int num_blocks = BlocksFor(s.num_tokens());
   const std::span<const BlockId> blocks(s.block_table.data(), num_blocks);
   ReceiveJob job;
   job.attempt = attempt.id;

@@ -234,7 +234,8 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   info->set_send_plan_hash(HashOf(plan));
   info->set_model_name(model.name);
   info->set_vocab_size(model.vocab_size);
-  info->set_max_model_len(max_model_len);
+  info->set_max_model_len(
+      static_cast<uint32_t>(std::min<int64_t>(max_model_len, int64_t{num_blocks} * kBlockSize)));
   info->set_prefill_tensor_parallel_size(config.context.tensor_parallel_size);
   info->set_decode_tensor_parallel_size(config.generation.tensor_parallel_size);
 

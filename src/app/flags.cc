@@ -100,6 +100,9 @@ void ConfigFlags::AddGateway(CLI::App& command) {
   Set(command, "--max-concurrent-requests",
       "More running and waiting requests are refused with 429 (default 1024)",
       [](Config& c) { return &c.max_concurrent_requests; });
+  Set(command, "--request-timeout-secs",
+      "Answers that take longer, from arrival to end, end with 504 (default 0: never)",
+      [](Config& c) { return &c.request_timeout_s; });
   command.add_option("--api-key", api_keys_,
                      "Key that /v1 requests must bear (better: LYNX_API_KEY or --api-key-file)");
   Set(command, "--api-key-file", "File with one API key per line",

@@ -135,6 +135,7 @@ absl::Status RunGateway(const ClusterConfig& config, const std::vector<std::stri
   options.accepts_priority = config.scheduler.scheduling_policy == "priority";
   options.vllm_metric_names = config.metrics_aliases == "vllm";
   options.limits.max_body_bytes = static_cast<uint64_t>(config.max_body_bytes);
+  options.limits.request_timeout = std::chrono::seconds(config.request_timeout_s);
   options.shutdown_timeout = std::chrono::seconds(config.shutdown_timeout_s);
   options.tokenizer_config_json = ReadBeside(config.model, "tokenizer_config.json");
   options.chat_template_source = template_source;

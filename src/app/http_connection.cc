@@ -18,6 +18,9 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::asio::use_awaitable;
 constexpr auto kTuple = asio::as_tuple(use_awaitable);
+// Of what is read but not yet understood: Beast takes trailers of any length and throws, where
+// nobody can catch it, when a field has 64 KiB.
+constexpr size_t kMaxBufferBytes = 60 << 10;
 
 http::request<http::string_body> MakeMessage(const HttpRequest& request) {
   http::request<http::string_body> message;
@@ -59,7 +62,7 @@ asio::awaitable<void> HttpConnection::Exchange(const HttpRequest& request,
                                                HttpResponse* response) {
   stream_.expires_after(request.timeout);
   const auto message = MakeMessage(request);
-  beast::flat_buffer buffer;
+  beast::flat_buffer buffer(kMaxBufferBytes);
   auto parser = std::make_unique<Parser>();
   const bool is_reused = IsOpen();
   if (!is_reused) co_await Connect(request);

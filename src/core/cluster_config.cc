@@ -135,6 +135,16 @@ Key Origins(std::string name, std::vector<std::string>* out) {
   return key;
 }
 
+// Above 0, at most 1.
+Key Fraction(std::string name, double* out) {
+  Key key = Value<double>(std::move(name), out, 0.0, 1.0);
+  key.set = [read = key.set, out](const YAML::Node& node) -> std::string {
+    std::string why = read(node);
+    return why.empty() && *out == 0 ? "0 leaves nothing: want more, at most 1" : why;
+  };
+  return key;
+}
+
 // Another name of a key, which ReadRoot has read.
 Key Alias(std::string name) {
   return {std::move(name), [](const YAML::Node&) { return std::string(); }, nullptr, {}};
@@ -156,11 +166,10 @@ std::vector<Key> RoleKeys(RoleConfig* role) {
       Value<int>("max_num_seqs", &role->max_num_seqs, 1, 4096),
       Value<int>("max_num_batched_tokens", &role->max_num_batched_tokens, 16, 65536),
       Value<int>("max_queue_size", &role->max_queue_size, 0, 1000000),
-      Section("kv_cache_config",
-              {Size("host_cache_size", &role->kv_memory),
-               Value<double>("free_gpu_memory_fraction", &role->gpu_memory_fraction, 0.0, 1.0),
-               Value<int>("daemons_per_gpu", &role->daemons_per_gpu, 1, 64),
-               Switch("enable_block_reuse", &role->enable_block_reuse)}),
+      Section("kv_cache_config", {Size("host_cache_size", &role->kv_memory),
+                                  Fraction("free_gpu_memory_fraction", &role->gpu_memory_fraction),
+                                  Value<int>("daemons_per_gpu", &role->daemons_per_gpu, 1, 64),
+                                  Switch("enable_block_reuse", &role->enable_block_reuse)}),
   };
 }
 
@@ -190,6 +199,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Value<std::string>("api_key_file", &c->api_key_file),
       Origins("allowed_origins", &c->allowed_origins),
       Value<int>("shutdown_timeout_s", &c->shutdown_timeout_s, 0, 86400),
+      Value<int>("request_timeout_s", &c->request_timeout_s, 0, 86400),
       Value<int>("max_logprobs", &c->max_logprobs, 0, 1000),
       Choice("metrics_aliases", &c->metrics_aliases, {"none", "vllm"}),
       Size("max_body_bytes", &c->max_body_bytes),
@@ -323,7 +333,7 @@ absl::Status ReadMemoryFraction(const std::string& file, const YAML::Node& root,
               absl::StrCat("is kv_cache_config.free_gpu_memory_fraction, which line ",
                            other.Mark().line + 1, " gives too"));
   }
-  const Key key = Value<double>("memory_fraction", &inherited->gpu_memory_fraction, 0.0, 1.0);
+  const Key key = Fraction("memory_fraction", &inherited->gpu_memory_fraction);
   if (const std::string why = key.set(fraction); !why.empty()) {
     return At(file, fraction.Mark(), "kv.memory_fraction", why);
   }

@@ -46,6 +46,7 @@ struct ClusterConfig {
   std::string api_key_file;
   std::vector<std::string> allowed_origins;  // CORS: "https://app.example", or "*"
   int shutdown_timeout_s = 30;
+  int request_timeout_s = 0;  // from arrival to the end of the answer; 0: none
   int max_logprobs = 20;
   std::string metrics_aliases = "none";  // or "vllm": also under vLLM's names
   int64_t max_body_bytes = 32 << 20;

@@ -39,6 +39,12 @@ ApiError Unavailable(std::string message) {
           .retry_after_s = kRetryAfterSeconds};
 }
 
+ApiError RequestTimeout(std::chrono::nanoseconds limit) {
+  const std::chrono::duration<double> seconds = limit;
+  return FromStatus(absl::DeadlineExceededError(
+      absl::StrCat("the answer took longer than ", seconds.count(), " s")));
+}
+
 ApiError FromStatus(const absl::Status& status) {
   ApiError error{.message = std::string(status.message())};
   switch (status.code()) {

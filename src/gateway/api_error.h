@@ -2,6 +2,7 @@
 // Errors as OpenAI's clients read them: an HTTP status and {"error": {message, type, param, code}}.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,9 @@ using MaybeError = std::optional<ApiError>;
 
 ApiError InvalidValue(std::string_view param, std::string message);
 ApiError UnsupportedParameter(std::string_view param, std::string message);
-ApiError HttpError(int status, std::string message);  // 404 path, 405, 413, 415, 431 …
-ApiError Unavailable(std::string message);            // 503, retry later
+ApiError HttpError(int status, std::string message);      // 404 path, 405, 413, 415, 431 …
+ApiError Unavailable(std::string message);                // 503, retry later
+ApiError RequestTimeout(std::chrono::nanoseconds limit);  // 504: the whole answer took longer
 // What an engine or a daemon reported.
 ApiError FromStatus(const absl::Status& status);
 // The same of EngineOutput::error, where kDeadlineExceeded means a wait in a queue: 503.

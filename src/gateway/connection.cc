@@ -35,7 +35,10 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 4096;
 // Bytes that a client may send ahead while an answer is being made. The socket is watched only
 // while there is room for them.
-constexpr size_t kMaxEarlyBytes = 64 << 10;
+constexpr size_t kMaxEarlyBytes = 32 << 10;
+// Of what is read but not yet understood. Beast takes trailers of any length and throws, where
+// nobody can catch it, when a field has 64 KiB; with this it never sees one.
+constexpr size_t kMaxBufferBytes = 60 << 10;
 // How long and how much is still read after a refusal, so that the client gets to see it.
 constexpr std::chrono::seconds kLingerTime{3};
 constexpr size_t kMaxLingerBytes = 256u << 20;
@@ -138,7 +141,7 @@ class BeastConnection final : public Connection,
 
   const ConnectionContext& context_;
   beast::tcp_stream stream_;
-  beast::flat_buffer buffer_;
+  beast::flat_buffer buffer_{kMaxBufferBytes};
   std::shared_ptr<Notifier> news_;  // shared with wakeups on their way from an engine's thread
   bool is_idle_ = false;            // between requests
   bool is_draining_ = false;
@@ -457,7 +460,7 @@ Task<void> BeastConnection::Linger() {
   stream_.expires_after(kLingerTime);
   buffer_.clear();
   for (size_t total = 0; total < kMaxLingerBytes;) {
-    auto [ec, size] = co_await stream_.async_read_some(buffer_.prepare(64 << 10), kTuple);
+    auto [ec, size] = co_await stream_.async_read_some(buffer_.prepare(kMaxBufferBytes), kTuple);
     if (ec) break;
     total += size;
   }

@@ -19,6 +19,7 @@
 #include "gateway/connection.h"
 #include "gateway/http_head.h"
 #include "gateway/openai_service.h"
+#include "spdlog/spdlog.h"
 
 namespace lynx {
 namespace {
@@ -62,6 +63,7 @@ class HttpGateway final : public Gateway {
   asio::awaitable<void> Drain();
   asio::awaitable<void> Sleep(Clock::duration duration);
   void Serve(tcp::socket socket);
+  void RunIo();
   void ForEachConnection(void (Connection::*action)());
 
   const GatewayOptions options_;
@@ -105,8 +107,20 @@ void HttpGateway::Run() {
   asio::co_spawn(
       control_, [this] { return Accept(); }, asio::detached);
   std::vector<std::jthread> threads;
-  for (int i = 1; i < options_.num_io_threads; ++i) threads.emplace_back([this] { io_.run(); });
-  io_.run();
+  for (int i = 1; i < options_.num_io_threads; ++i) threads.emplace_back([this] { RunIo(); });
+  RunIo();
+}
+
+// An exception out of a library's handler ends the connection that it was of, not the server.
+void HttpGateway::RunIo() {
+  while (true) {
+    try {
+      io_.run();
+      return;
+    } catch (const std::exception& e) {
+      spdlog::error("gateway: a connection was dropped: {}", e.what());
+    }
+  }
 }
 
 asio::awaitable<void> HttpGateway::Accept() {

@@ -35,6 +35,8 @@ struct GatewayLimits {
   int max_num_connections = 4096;  // 503
   // How long the end of an answer waits for the timeline of an engine that was asked to stop.
   std::chrono::milliseconds settle_timeout{2'000};
+  // From the arrival of a request to the end of its answer: 504; 0: no limit.
+  std::chrono::milliseconds request_timeout{0};
   // A client that takes longer is disconnected.
   std::chrono::milliseconds idle_timeout{75'000};    // between two requests of a connection
   std::chrono::milliseconds header_timeout{10'000};  // first to last byte of a header

@@ -150,13 +150,14 @@ MaybeError PlanGeneration(OpenAiRequest request, const TextModel& text, const Re
   }
   out->id = StrCat(request.api == kChatApi ? "chatcmpl-" : "cmpl-",
                    request.id.empty() ? request_id : request.id);
+  out->max_model_len = rules.max_model_len;
   out->created_s = std::time(nullptr);
   out->seed = request.seed ? static_cast<uint64_t>(*request.seed) : RandomSeed();
   out->request = std::move(request);
   return std::nullopt;
 }
 
-Request EngineRequest(const GenerationPlan& plan, int choice, int max_model_len) {
+Request EngineRequest(const GenerationPlan& plan, int choice) {
   const OpenAiRequest& asked = plan.request;
   Request request{.id = StrCat(plan.id, "-", choice, "-", RandomHexId().substr(0, 8)),
                   .prompt_ids = plan.prompt_of(choice),
@@ -167,7 +168,7 @@ Request EngineRequest(const GenerationPlan& plan, int choice, int max_model_len)
                   .show_drafts = asked.show_drafts,
                   .verify = asked.verify,
                   .arrival_ns = plan.arrival_ns};
-  const int64_t room = max_model_len - static_cast<int64_t>(request.prompt_ids.size());
+  const int64_t room = plan.max_model_len - static_cast<int64_t>(request.prompt_ids.size());
   SamplingParams& sampling = request.sampling;
   sampling.seed = plan.seed + static_cast<uint64_t>(choice % asked.num_samples);
   sampling.max_tokens =

@@ -29,8 +29,9 @@ struct GenerationPlan {
   std::string id;                       // "cmpl-…", "chatcmpl-…"
   int64_t created_s = 0;                // Unix time
   int64_t arrival_ns = 0;
-  uint64_t client = 0;  // see OpenAiService::ClientOf
-  uint64_t seed = 0;    // the client's, or a random one
+  int max_model_len = 0;  // that held when the request was checked
+  uint64_t client = 0;    // see OpenAiService::ClientOf
+  uint64_t seed = 0;      // the client's, or a random one
 
   int num_choices() const { return static_cast<int>(prompts.size()) * request.num_samples; }
   const std::vector<TokenId>& prompt_of(int choice) const {
@@ -47,7 +48,7 @@ MaybeError PlanGeneration(OpenAiRequest request, const TextModel& text, const Re
 
 // The request for the engine. Sample i of a prompt uses the seed plus i, so that each sample can be
 // had alone; max_tokens is clamped to what the context has left.
-Request EngineRequest(const GenerationPlan& plan, int choice, int max_model_len);
+Request EngineRequest(const GenerationPlan& plan, int choice);
 
 // The ids of one text or chat prompt, for /tokenize as well.
 MaybeError TokenizePrompts(const OpenAiRequest& request, const TextModel& text,

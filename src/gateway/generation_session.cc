@@ -41,8 +41,12 @@ GenerationSession::GenerationSession(GenerationPlan plan, const SessionContext& 
     : plan_(std::move(plan)),
       context_(context),
       json_(plan_, context.tokenizer),
-      mailbox_(std::make_shared<Mailbox>(std::move(wakeup))) {
+      mailbox_(std::make_shared<Mailbox>(std::move(wakeup))),
+      max_running_(kMaxRunningChoices) {
   const OpenAiRequest& request = plan_.request;
+  if (context_.request_timeout.count() > 0) {
+    end_by_ns_ = plan_.arrival_ns + context_.request_timeout.count();
+  }
   for (int i = 0; i < plan_.num_choices(); ++i) {
     const size_t prompt = static_cast<size_t>(i / request.num_samples);
     const size_t offset = request.echo ? CountCharacters(plan_.echo_texts[prompt]) : 0;
@@ -58,22 +62,50 @@ GenerationSession::~GenerationSession() {
 }
 
 void GenerationSession::StartMore() {
-  while (num_started_ < plan_.num_choices() && num_running_ < kMaxRunningChoices) {
-    const int index = num_started_++;
-    ++num_running_;
-    Request request = EngineRequest(plan_, index, context_.max_model_len);
-    Choice& choice = *choices_[static_cast<size_t>(index)];
-    choice.max_tokens = request.sampling.max_tokens;
-    choice.generation = context_.generator.Generate(
-        std::move(request), [mailbox = mailbox_, index](EngineOutput output) {
-          mailbox->Put(index, std::move(output));
-        });
+  while (num_running_ < max_running_) {
+    if (!postponed_.empty()) {
+      const int index = postponed_.back();
+      postponed_.pop_back();
+      Start(index);
+    } else if (num_started_ < plan_.num_choices()) {
+      Start(num_started_++);
+    } else {
+      return;
+    }
   }
 }
+
+void GenerationSession::Start(int index) {
+  ++num_running_;
+  Request request = EngineRequest(plan_, index);
+  Choice& choice = *choices_[static_cast<size_t>(index)];
+  choice.max_tokens = request.sampling.max_tokens;
+  choice.generation = context_.generator.Generate(
+      std::move(request),
+      [mailbox = mailbox_, index](EngineOutput output) { mailbox->Put(index, std::move(output)); });
+}
+
+// An engine has no room for this choice now, but the request has others that will end.
+bool GenerationSession::MayWait(int index, const absl::Status& refusal) const {
+  return absl::IsResourceExhausted(refusal) && num_running_ > 1 &&
+         !choices_[static_cast<size_t>(index)]->has_begun;
+}
+
+void GenerationSession::Postpone(int index) {
+  choices_[static_cast<size_t>(index)]->generation.reset();
+  postponed_.push_back(index);
+  max_running_ = --num_running_;
+}
+
+bool GenerationSession::IsOverdue() const { return end_by_ns_ && MonotonicNs() >= *end_by_ns_; }
 
 GenerationSession::Step GenerationSession::Advance() {
   Step step;
   for (auto& [index, output] : mailbox_->TakeAll()) {
+    if (MayWait(index, output.error)) {
+      Postpone(index);
+      continue;
+    }
     if (!output.error.ok() && !choices_[static_cast<size_t>(index)]->stream.finished()) {
       Step failed = Abort(FromEngineError(output.error));
       failed.sse.insert(0, step.sse);
@@ -83,7 +115,12 @@ GenerationSession::Step GenerationSession::Advance() {
     has_streamed_ = has_streamed_ || !step.sse.empty();
   }
   StartMore();
-  if (num_finished_ < plan_.num_choices()) return step;
+  if (num_finished_ < plan_.num_choices()) {
+    if (!IsOverdue()) return step;
+    Step failed = Abort(RequestTimeout(context_.request_timeout));
+    failed.sse.insert(0, step.sse);
+    return failed;
+  }
   if (!settle_by_ns_) settle_by_ns_ = MonotonicNs() + context_.settle_timeout.count();
   if (MonotonicNs() >= *settle_by_ns_) SettleAll();
   if (num_settled_ == plan_.num_choices()) Complete(&step);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One HTTP request that generates, from its plan to its last byte.
 //
-//  1. Start: the first choices go to the Generator (the others follow as these finish).
+//  1. Start: the first choices go to the Generator (the others follow as these finish, also those
+//     that find an engine's queue full while others run).
 //  2. Engine outputs arrive from other threads in a mailbox; each wakes the connection.
 //  3. Advance: the connection takes what has arrived as bytes to write. Until the first output an
 //     error is still a plain HTTP answer; afterwards it is an event in the stream.
@@ -33,8 +34,8 @@ struct SessionContext {
   Generator& generator;
   const Tokenizer& tokenizer;
   GatewayMetrics& metrics;
-  int max_model_len;
   std::chrono::nanoseconds settle_timeout = GatewayLimits().settle_timeout;
+  std::chrono::nanoseconds request_timeout{0};  // 0: none
 };
 
 // Used by one thread at a time; only the wakeup is called from others.
@@ -54,7 +55,9 @@ class GenerationSession {
 
   Step Advance();
   // When to Advance even if nothing wakes the session (monotonic clock); empty: never.
-  std::optional<int64_t> wait_until_ns() const { return settle_by_ns_; }
+  std::optional<int64_t> wait_until_ns() const {
+    return settle_by_ns_ ? settle_by_ns_ : end_by_ns_;
+  }
   // The bytes of the last step have left.
   void Written(int64_t now_ns);
   // Ends it with an error, as if an engine had reported it.
@@ -96,6 +99,10 @@ class GenerationSession {
   };
 
   void StartMore();
+  void Start(int index);
+  bool MayWait(int index, const absl::Status& refusal) const;
+  void Postpone(int index);
+  bool IsOverdue() const;
   void Absorb(int index, EngineOutput output, std::string* sse);
   void Begin(int index, ChoicePart* part);
   void Emit(int index, ChoicePart part, std::string* sse);
@@ -118,6 +125,10 @@ class GenerationSession {
   std::shared_ptr<Mailbox> mailbox_;  // shared with the sinks
   std::vector<std::unique_ptr<Choice>> choices_;
   int num_started_ = 0, num_running_ = 0, num_finished_ = 0, num_settled_ = 0;
+  // Choices that found an engine's queue full; they are started again as others finish.
+  std::vector<int> postponed_;
+  int max_running_;
+  std::optional<int64_t> end_by_ns_;     // of the whole answer
   std::optional<int64_t> settle_by_ns_;  // all are finished, some not settled
   bool has_streamed_ = false;
   bool has_first_token_ = false;        // of any choice

@@ -131,6 +131,15 @@ MaybeError OpenAiService::CheckProgress() const {
   return std::nullopt;
 }
 
+RequestRules OpenAiService::Rules() const {
+  RequestRules rules = rules_;
+  for (const DaemonState& daemon : generator_.daemons()) {
+    if (daemon.max_model_len == 0) continue;
+    rules.max_model_len = std::min(rules.max_model_len, daemon.max_model_len);
+  }
+  return rules;
+}
+
 MaybeError OpenAiService::CheckServing() const {
   if (state_ == ServingState::kDraining) {
     ApiError error = Unavailable("the server is shutting down");
@@ -160,8 +169,8 @@ SessionContext OpenAiService::session_context() {
   return {.generator = generator_,
           .tokenizer = text_.tokenizer,
           .metrics = *metrics_,
-          .max_model_len = rules_.max_model_len,
-          .settle_timeout = rules_.limits.settle_timeout};
+          .settle_timeout = rules_.limits.settle_timeout,
+          .request_timeout = rules_.limits.request_timeout};
 }
 
 HttpResponse OpenAiService::Answer(const RouteMatch& match, const HttpRequest& request) const {
@@ -206,18 +215,19 @@ HttpResponse OpenAiService::Answer(const RouteMatch& match, const HttpRequest& r
 MaybeError OpenAiService::Plan(const RouteMatch& match, const HttpRequest& request,
                                GenerationPlan* out) const {
   const Api api = match.route == Route::kChatCompletions ? kChatApi : kCompletionsApi;
+  const RequestRules rules = Rules();
   Json body;
   if (match.route == Route::kHealthGenerate) {
     const TokenId any = std::max(text_.tokenizer.bos_id(), 0);
     body = {{"prompt", Json::array({any})}, {"max_tokens", 1}, {"temperature", 0}};
   } else {
-    LYNX_RETURN_IF_REFUSED(ParseBody(request.body, rules_.limits, &body));
+    LYNX_RETURN_IF_REFUSED(ParseBody(request.body, rules.limits, &body));
   }
   OpenAiRequest parsed;
-  LYNX_RETURN_IF_REFUSED(ParseOpenAiRequest(api, body, rules_, &parsed));
+  LYNX_RETURN_IF_REFUSED(ParseOpenAiRequest(api, body, rules, &parsed));
   out->arrival_ns = request.arrival_ns;
   out->client = ClientOf(request, parsed.user);
-  return PlanGeneration(std::move(parsed), text_, rules_, request.request_id, out);
+  return PlanGeneration(std::move(parsed), text_, rules, request.request_id, out);
 }
 
 HttpResponse OpenAiService::Models() const {
@@ -246,7 +256,7 @@ std::string OpenAiService::ModelCardJson(const std::string& id) const {
                    {"owned_by", "lynx"},
                    {"root", id},
                    {"parent", nullptr},
-                   {"max_model_len", rules_.max_model_len},
+                   {"max_model_len", Rules().max_model_len},
                    {"permission", Json::array()}});
 }
 
@@ -267,7 +277,7 @@ HttpResponse OpenAiService::TokenizeAnswer(const HttpRequest& request) const {
     for (TokenId id : ids.front()) strings.push_back(std::string(text_.tokenizer.TokenText(id)));
   }
   return JsonResponse(DumpJson({{"count", ids.front().size()},
-                                {"max_model_len", rules_.max_model_len},
+                                {"max_model_len", Rules().max_model_len},
                                 {"tokens", ids.front()},
                                 {"token_strs", std::move(strings)}}));
 }

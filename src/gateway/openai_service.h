@@ -61,6 +61,8 @@ class OpenAiService {
   MaybeError CheckKey(const HttpRequest& request) const;
   // Who asks: with several keys the bearer of one, else whom the body calls its user; 0: nobody.
   uint64_t ClientOf(const HttpRequest& request, const std::string& user) const;
+  // With the longest sequence that every daemon heard of takes.
+  RequestRules Rules() const;
   MaybeError CheckServing() const;   // can a new request be served
   MaybeError CheckProgress() const;  // does work that waits move
   HttpResponse Model(const std::string& id) const;
@@ -72,7 +74,7 @@ class OpenAiService {
   const std::vector<std::string> api_keys_;
   const std::string tokenizer_config_;  // the answer of /tokenizer_info
   const int64_t created_s_;
-  RequestRules rules_;
+  const RequestRules rules_;  // as configured
   Generator& generator_;
   const TextModel text_;
   std::unique_ptr<GatewayMetrics> metrics_;

@@ -133,6 +133,9 @@ TEST(ClusterConfig, TheMemoryFractionHasTwoNames) {
   EXPECT_EQ(both->generation.gpu_memory_fraction, 0.5);
   EXPECT_THAT(ToYaml(*both), HasSubstr("free_gpu_memory_fraction: 0.5"));
   EXPECT_EQ(Error("kv: {memory_fraction: 2}\n"), "c.yaml:1: kv.memory_fraction: 2 is not in 0..1");
+  EXPECT_EQ(Error("kv: {memory_fraction: 0}\n"),
+            "c.yaml:1: kv.memory_fraction: 0 leaves nothing: want more, at most 1");
+  EXPECT_THAT(Error("kv_cache_config: {free_gpu_memory_fraction: 0.0}\n"), HasSubstr("nothing"));
   for (const std::string section : {"", "context_servers: ", "generation_servers: "}) {
     const std::string other = section.empty()
                                   ? "kv_cache_config: {free_gpu_memory_fraction: 0.5}"

@@ -175,6 +175,8 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: clo
 @pytest.mark.parametrize("answer", [
     b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     b"HTTP/1.1 500 X\r\nContent-Length: 4\r\n\r\noops",
+    STREAM.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: " + b"a" * 70000
+                   + b"\r\n\r\n"),
     STREAM + b"data: {bad\n\n",
     STREAM + b'data: {"choices":[{"delta":{"content":"cut of',
     STREAM + b'data: {"choices":5}\n\ndata: {"choices":[null]}\n\ndata: {"usage":{"lynx":5}}\n\n',

@@ -40,8 +40,8 @@ class GenerationSessionTest : public testing::Test {
                                                SessionContext{.generator = generator_,
                                                               .tokenizer = TinyTokenizer(),
                                                               .metrics = *metrics_,
-                                                              .max_model_len = kMaxModelLen,
-                                                              .settle_timeout = settle_timeout_},
+                                                              .settle_timeout = settle_timeout_,
+                                                              .request_timeout = request_timeout_},
                                                [this] { ++num_wakeups_; });
   }
 
@@ -56,6 +56,7 @@ class GenerationSessionTest : public testing::Test {
   std::unique_ptr<ChatTemplate> template_ =
       *ChatTemplate::Create("{{ messages[0].content }}", nullptr, nullptr);
   std::chrono::nanoseconds settle_timeout_ = std::chrono::hours(1);
+  std::chrono::nanoseconds request_timeout_{0};
   FakeGenerator generator_;
   std::unique_ptr<GatewayMetrics> metrics_ = GatewayMetrics::Create("tiny", kMaxModelLen, false);
   int num_wakeups_ = 0;
@@ -199,6 +200,8 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
     output.timeline.verify = VerifyMode::kSource;
     output.timeline.num_verify_rounds = 2;
     output.timeline.num_source_tokens = 5;
+    output.timeline.num_self_drafted = 7;
+    output.timeline.num_self_accepted = 6;
     output.timeline.estimated_source_ns = 3'000'000;
     output.timeline.anchor = "k3v2";
     output.timeline.estimated_anchor_ns = 4'000'000;
@@ -208,6 +211,8 @@ TEST_F(GenerationSessionTest, TimelineInTheUsage) {
   EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 1);
   EXPECT_EQ(usage["lynx"]["events_ms"], (Json{{"first_token", 5.0}}));
   EXPECT_EQ(usage["lynx"]["drafted"], 4);
+  EXPECT_EQ(usage["lynx"]["self_drafted"], 7);
+  EXPECT_EQ(usage["lynx"]["self_accepted"], 6);
   EXPECT_EQ(usage["lynx"]["ttst_ms"], 9.0);
   EXPECT_EQ(usage["lynx"]["provisional_ms"], (Json{5.0, 7.0, 10.0}));
   EXPECT_EQ(usage["lynx"]["verify"], "source");
@@ -383,6 +388,55 @@ TEST(PlanGeneration, RefusesWhatDoesNotFit) {
   EXPECT_EQ(cut.prompts[0].size(), 4u);
   EXPECT_FALSE(plan(100, -1, &to_limit));
   EXPECT_EQ(to_limit.prompts[0].size(), 5u);  // leaves room for max_tokens
+}
+
+// Two of three choices find the queue full: one that runs is enough for the others to wait.
+TEST_F(GenerationSessionTest, ChoicesThatFindAQueueFullAreStartedAgain) {
+  auto session = Start(R"({"prompt":"a","n":3,"stream":true})");
+  generator_.Send(0, Tokens({5}));
+  EXPECT_FALSE(session->Advance().sse.empty());
+  for (const size_t call : {1u, 2u}) {
+    generator_.Send(call, Failure(absl::ResourceExhaustedError("the waiting queue is full")));
+    EXPECT_FALSE(session->Advance().done);
+  }
+  generator_.Send(0, Finish(FinishReason::kLength));
+  EXPECT_FALSE(session->Advance().done);
+  generator_.Send(3, Finish(FinishReason::kLength, {6}));
+  EXPECT_FALSE(session->Advance().done);
+  generator_.Send(4, Finish(FinishReason::kLength, {7}));
+  const GenerationSession::Step last = session->Advance();
+  EXPECT_TRUE(last.done);
+  EXPECT_FALSE(last.failed);
+}
+
+TEST_F(GenerationSessionTest, WhenNoChoiceFindsRoomTheRequestIsRefused) {
+  auto session = Start(R"({"prompt":"a","n":2})");
+  for (const size_t call : {0u, 1u}) {
+    generator_.Send(call, Failure(absl::ResourceExhaustedError("the waiting queue is full")));
+  }
+  EXPECT_EQ(session->Advance().response->status, 429);
+}
+
+TEST_F(GenerationSessionTest, AnAnswerThatTakesTooLongEndsWithAnError) {
+  request_timeout_ = std::chrono::nanoseconds(1);
+  for (const bool has_begun : {false, true}) {
+    auto session = Start(R"({"prompt":"a","stream":true})");
+    EXPECT_TRUE(session->wait_until_ns());
+    if (has_begun) generator_.Send(1, Tokens({5}));
+    const GenerationSession::Step step = session->Advance();
+    EXPECT_TRUE(step.done);
+    if (has_begun) {
+      EXPECT_TRUE(step.failed);
+      EXPECT_NE(step.sse.find("timeout_error"), std::string::npos) << step.sse;
+    } else {
+      ASSERT_TRUE(step.response);
+      EXPECT_EQ(step.response->status, 504);
+      EXPECT_NE(step.response->body.find("timeout_error"), std::string::npos);
+    }
+  }
+  auto in_time = Start(R"({"prompt":"a"})");
+  generator_.Send(2, Finish(FinishReason::kLength, {5}));
+  EXPECT_EQ(in_time->Advance().response->status, 200) << "what has arrived counts";
 }
 
 TEST(PlanGeneration, AHugeTextIsRefusedBySizeAlone) {

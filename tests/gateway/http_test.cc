@@ -516,6 +516,47 @@ TEST_F(HttpTest, TooManyRequests) {
   EXPECT_EQ(first->Read().status, 200);
 }
 
+// Beast throws for a field of 64 KiB, and takes no limit for trailers.
+TEST_F(HttpTest, LongTrailersAndChunkExtensionsAreRefused) {
+  Serve();
+  const std::string head =
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n";
+  const std::string chunk = "e\r\n{\"prompt\":\"a\"}\r\n";
+  for (const size_t size : {size_t{100}, size_t{70'000}, size_t{300'000}}) {
+    for (const std::string& rest :
+         {chunk + "0\r\nA: " + std::string(size, 'b') + "\r\n\r\n",
+          chunk + "0\r\n" + std::string(size, 'b') + ": a\r\n\r\n",
+          "e;" + std::string(size, 'b') + chunk.substr(1) + "0\r\n\r\n"}) {
+      auto client = Connect();
+      client->Send(head + rest);
+      EXPECT_EQ(client->Read().status, size == 100 ? 200 : 400) << rest.substr(0, 30);
+    }
+  }
+  EXPECT_EQ(Connect()->Get("/health").status, 200);
+}
+
+TEST_F(HttpTest, TheSmallestPoolOfAllDaemonsLimitsTheContext) {
+  Serve();
+  auto client = Connect();
+  const auto limit = [&] { return client->Get("/v1/models").json()["data"][0]["max_model_len"]; };
+  EXPECT_EQ(limit(), 256);
+  const std::string body = R"({"prompt":[5,5,5,5,5,5,5,5],"max_tokens":100})";
+  generator_.set_daemons({{.name = "decode0", .role = "decode", .max_model_len = 512},
+                          {.name = "decode1", .role = "decode", .max_model_len = 8},
+                          {.name = "prefill0", .role = "prefill", .max_model_len = 0}});
+  EXPECT_EQ(limit(), 8);
+  ClientResponse response = client->Post("/v1/completions", body);
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(ErrorOf(response)["code"], "context_length_exceeded");
+  EXPECT_THAT(response.body, HasSubstr("maximum context length is 8 tokens"));
+  generator_.set_daemons({{.name = "prefill0", .role = "prefill", .max_model_len = 10}});
+  client->SendPost("/v1/completions", body);
+  EXPECT_EQ(generator_.WaitForCall(0).sampling.max_tokens, 2);
+  generator_.Send(0, Finish(FinishReason::kLength, {6}));
+  EXPECT_EQ(client->Read().status, 200);
+}
+
 TEST_F(HttpTest, AnEnginesQueueIsAnsweredInItsWords) {
   const struct {
     absl::Status status;

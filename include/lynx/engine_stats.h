@@ -17,6 +17,7 @@ struct EngineStats {  // a snapshot for /metrics; counters are cumulative
   int64_t prompt_tokens_computed = 0, prompt_tokens_cached = 0, prompt_tokens_transferred = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  // in tokens
   int64_t num_drafts = 0, draft_tokens = 0, accepted_tokens = 0;
+  int64_t self_draft_tokens = 0, self_accepted_tokens = 0;  // of them: by self-speculation
   // verify: source, hold, auto. Decode side: rounds sent, final tokens got, attempts that could
   // not. Prefill side: the same, as answered.
   int64_t source_rounds = 0, source_tokens = 0, source_refusals = 0;

@@ -53,6 +53,8 @@ struct Timeline {
   std::vector<int64_t> provisional_ns;
   int num_drafted = 0;
   int num_accepted = 0;
+  int num_self_drafted = 0;  // after the hand-off, on the sequence's own KV; not in the two above
+  int num_self_accepted = 0;
   int num_handoffs = 0;                       // attempts, 0 = prefilled locally
   std::vector<int64_t> stage_bytes;           // received per stage: anchor, residual, exact
   VerifyMode verify = VerifyMode::kResidual;  // of the last attempt; for kAuto what it came to

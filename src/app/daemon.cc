@@ -112,6 +112,10 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.max_draft_tokens = config.speculation.max_draft_tokens;
   engine.min_draft_survival = config.speculation.min_draft_survival;
   engine.verify = VerifyModeOf(config.speculation.verify).value_or(VerifyMode::kResidual);
+  if (const std::string& number = config.speculation.num_speculative_tokens; number != "auto") {
+    engine.num_speculative_tokens = std::stoi(number);
+  }
+  engine.draft_context_tokens = config.speculation.draft_context;
   engine.max_local_prefill_length = config.conditional_disagg.max_local_prefill_length;
   return engine;
 }

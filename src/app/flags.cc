@@ -171,6 +171,12 @@ void ConfigFlags::AddHandoff(CLI::App& command) {
       "hold (it goes on decoding instead), or auto",
       [](Config& c) { return &c.speculation.verify; });
   command.get_option("--verify")->check(CLI::IsMember({"residual", "source", "hold", "auto"}));
+  Set(command, "--num-speculative-tokens",
+      "Tokens that an answer with a long context drafts by itself before each verification: auto "
+      "(default), or 0 .. 8",
+      [](Config& c) { return &c.speculation.num_speculative_tokens; });
+  command.get_option("--num-speculative-tokens")
+      ->check(CLI::IsMember({"auto", "0", "1", "2", "3", "4", "5", "6", "7", "8"}));
 }
 
 void ConfigFlags::AddCluster(CLI::App& command) {

@@ -219,7 +219,10 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
               {Switch("enabled", &c->speculation.enabled),
                Value<int>("max_draft_tokens", &c->speculation.max_draft_tokens, 1, 1024),
                Value<double>("min_draft_survival", &c->speculation.min_draft_survival, 0.0, 1.0),
-               Choice("verify", &c->speculation.verify, {"residual", "source", "hold", "auto"})}),
+               Choice("verify", &c->speculation.verify, {"residual", "source", "hold", "auto"}),
+               Choice("num_speculative_tokens", &c->speculation.num_speculative_tokens,
+                      {"auto", "0", "1", "2", "3", "4", "5", "6", "7", "8"}),
+               Value<int>("draft_context", &c->speculation.draft_context, 64, 1 << 24)}),
       Section(
           "cache_transceiver_config",
           {Choice("backend", &c->transceiver.backend, {"UCX"}),

@@ -30,6 +30,10 @@ void EngineImpl::AddRows(Sequence& s, int num_rows) {
       batch_.Add(s, s.num_anchored_tokens, num_rows, last ? 1 : 0);
       break;
     }
+    case State::kSelfDrafting:
+      batch_.Add(s, s.num_anchored_tokens, num_rows, 1, &s.draft_context);
+      s.has_self_draft_row = true;
+      break;
     default: {
       if (s.prompt_logprobs_wanted) num_rows = std::min(num_rows, kMaxPromptLogprobRows);
       const bool last = s.num_computed_tokens + num_rows == s.num_tokens();
@@ -49,6 +53,7 @@ void EngineImpl::RunBatch() {
                  after_layer_);
   CountRows(batch_.num_rows());
   ObserveStep(prompt.num_rows > 0, Now() - begin_ns);
+  if (prompt.num_rows == 0) ObserveWork(Now() - begin_ns);
   for (const BatchEntry& entry : batch_.entries()) UseLogits(entry);
   scheduler_.Observe(prompt, Now() - begin_ns);
 }
@@ -64,6 +69,9 @@ void EngineImpl::UseLogits(const BatchEntry& entry) {
       break;
     case State::kDrafting:
       UseDraftLogits(entry);
+      break;
+    case State::kSelfDrafting:
+      UseSelfDraftLogits(entry);
       break;
     default:
       break;
@@ -90,6 +98,8 @@ void EngineImpl::UsePrefillLogits(const BatchEntry& entry) {
   }
   s.state = s.prefill_only() ? StateBetweenRounds(s) : State::kRunning;
   AddVerified(s, std::move(token));
+  SelfDraftPolicy::ObservePlain(s.self_draft_record);
+  StartSelfDrafts(s);
 }
 
 void EngineImpl::UseDraftLogits(const BatchEntry& entry) {
@@ -98,33 +108,38 @@ void EngineImpl::UseDraftLogits(const BatchEntry& entry) {
   if (entry.num_logits == 0) return;
   const Choice choice = Choose(entry, 0, s.num_output_tokens() + s.num_drafts());
   if (s.timeline.at(Event::kFirstDraft) == 0) ++counters_.num_drafts;
-  const int64_t now = Now();
-  s.timeline.Mark(Event::kFirstDraft, now);
+  s.timeline.Mark(Event::kFirstDraft, Now());
   ++s.timeline.num_drafted;
-  ++counters_.draft_tokens;
-  s.drafts.push_back(choice.token);
-  s.draft_margins.push_back(choice.margin);
-  s.draft_ns.push_back(now);
-  s.counts.AddOutput(choice.token);
-  s.drafts_counted = true;
-  if (s.show_drafts) {
-    Output(s).drafts.push_back(choice.token);
-    ++s.num_shown_drafts;
-  }
+  AddDraft(s, choice);
   s.drafting_paused = !MayDraft(s);
   StartRound(s);
   if (s.drafting_paused && !s.attempt->round_open) PromoteOnce(s);
 }
 
+void EngineImpl::AddDraft(Sequence& s, const Choice& choice) {
+  ++counters_.draft_tokens;
+  s.drafts.push_back(choice.token);
+  s.draft_margins.push_back(choice.margin);
+  s.draft_ns.push_back(Now());
+  s.counts.AddOutput(choice.token);
+  s.drafts_counted = true;
+  if (!s.show_drafts) return;
+  Output(s).drafts.push_back(choice.token);
+  ++s.num_shown_drafts;
+}
+
 // Whether another draft is worth a row.
 bool EngineImpl::MayDraft(const Sequence& s) const {
-  if (s.drafts.empty()) return true;
+  return s.drafts.empty() || (HasRoomForDraft(s) && draft_policy_.Continue(s.draft_margins));
+}
+
+// Whether something may follow the last draft.
+bool EngineImpl::HasRoomForDraft(const Sequence& s) const {
   // The row that judges the last draft stands at this position.
   const int last_position = s.num_tokens() - 1 + s.num_drafts();
   return last_position + 1 < max_model_len_ &&
          s.num_output_tokens() + s.num_drafts() < s.sampling.max_tokens &&
-         !Contains(s.sampling.stop_token_ids, s.drafts.back()) &&
-         draft_policy_.Continue(s.draft_margins);
+         !Contains(s.sampling.stop_token_ids, s.drafts.back());
 }
 
 void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
@@ -147,7 +162,7 @@ void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
       });
   const int accepted = acceptance.num_accepted;
   if (!s.prefill_only()) {
-    s.timeline.Mark(Event::kVerified, Now());
+    if (s.max_self_drafts == 0) s.timeline.Mark(Event::kVerified, Now());
     ObserveJudged(s, std::min(acceptance.num_chosen, s.num_drafts()), accepted);
   }
   RemoveDrafts(s, accepted);
@@ -159,15 +174,20 @@ void EngineImpl::UseVerifyLogits(const BatchEntry& entry) {
     AnswerRound(s);
   } else if (!ended) {
     s.state = State::kRunning;
+    StartSelfDrafts(s);
   }
 }
 
 // The first num_judged drafts were compared with the target's choices.
 void EngineImpl::ObserveJudged(Sequence& s, int num_judged, int num_accepted) {
+  CountAccepted(s, num_accepted);
+  if (s.max_self_drafts > 0) {
+    ObserveSelfDrafts(s, num_judged, num_accepted);
+    return;
+  }
   draft_policy_.Observe(std::span(s.draft_margins).first(num_judged), num_accepted);
   if (s.anchor >= 0) anchor_policy_.Observe(s.anchor, num_judged, num_accepted);
   s.timeline.num_accepted += num_accepted;
-  CountAccepted(s, num_accepted);
 }
 
 // The first `count`, which have become final.
@@ -270,6 +290,7 @@ void EngineImpl::DropDrafts(Sequence& s) {
   s.draft_ns.clear();
   s.drafting_paused = false;
   s.num_accepted_drafts = 0;
+  s.max_self_drafts = 0;
   if (s.num_shown_drafts > 0) Output(s).num_revoked_drafts += std::exchange(s.num_shown_drafts, 0);
 }
 

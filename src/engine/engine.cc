@@ -15,7 +15,8 @@
 //   5. kVerifying    refined: one row group of the last final token and all drafts; the longest
 //                    prefix that equals the target's own choices becomes final, plus one token.
 //                    The rows overwrite the drafts' KV. Without drafts this state is skipped.
-//   6. kRunning      one row per step, until a stop token, a length limit or a cancel.
+//   6. kRunning      one row per step, until a stop token, a length limit or a cancel. Where that
+//                    pays, kSelfDrafting and 5 come in between: self_speculation.cc.
 //   7. kFinished     published, its blocks given back. What a transfer still touches stays owned by
 //                    the transfer until its terminal event.
 //
@@ -76,6 +77,12 @@ int MaxModelLen(const EngineOptions& o, const ModelConfig& config) {
   return static_cast<int>(std::min<int64_t>(length, int64_t{o.num_kv_blocks} * kBlockSize));
 }
 
+// Makes tokens step by step, on the target.
+bool Decodes(const std::unique_ptr<Sequence>& s) {
+  return s->state == State::kRunning || s->state == State::kVerifying ||
+         s->state == State::kSelfDrafting;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, Model& model,
@@ -110,6 +117,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, Model& model, EngineMemory 
                       options.role == Role::kPrefill ? 0 : options.itl_target_ms * kNsPerMs}),
       draft_policy_(options.max_draft_tokens, options.min_draft_survival),
       anchor_policy_(options.anchors),
+      self_draft_policy_(options.speculation ? options.num_speculative_tokens : 0),
       sampler_(vocab_size_),
       remote_(options.role == Role::kDecode ? peers.remote : nullptr),
       receiver_address_(std::move(peers.receiver_address)),
@@ -211,6 +219,12 @@ RowRequest EngineImpl::Ask(const Sequence& s) const {
       r.position = s.num_anchored_tokens;
       r.num_rows = s.num_tokens() + s.num_drafts() - s.num_anchored_tokens;
       break;
+    case State::kSelfDrafting:
+      r.phase = Phase::kDraft;
+      r.position = s.num_anchored_tokens;
+      r.num_rows = 1;
+      r.preemptible = true;
+      break;
     default:
       break;
   }
@@ -221,6 +235,7 @@ void EngineImpl::Schedule() {
   batch_.Clear();
   RemoveFinished();
   prompts_wait_ = AnyPrompt();
+  num_decoding_ = static_cast<int>(std::count_if(seated_.begin(), seated_.end(), Decodes));
   row_requests_.clear();
   for (const Owned& s : seated_) {
     ShareBlocks(*s);
@@ -236,6 +251,7 @@ void EngineImpl::Schedule() {
     // Preempted blocks that others share were counted but not freed: then it waits a step.
     if (AllocateBlocks(s, grant.num_new_blocks)) AddRows(s, grant.num_rows);
   }
+  EndUnscheduledSelfDrafts();
 }
 
 // Finished sequences leave; those that wait again change lists.
@@ -266,7 +282,8 @@ void EngineImpl::RemoveFinished() {
 bool EngineImpl::HasWork() const {
   const auto has_rows = [](const Owned& s) {
     return s->state == State::kPrefilling || s->state == State::kRunning ||
-           s->state == State::kVerifying || (s->state == State::kDrafting && !s->drafting_paused);
+           s->state == State::kVerifying || s->state == State::kSelfDrafting ||
+           (s->state == State::kDrafting && !s->drafting_paused);
   };
   return std::any_of(seated_.begin(), seated_.end(), has_rows);
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/remote_prefill.h"
@@ -36,6 +37,10 @@ struct EngineOptions {
   bool speculation = true;
   int max_draft_tokens = 64;
   double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below
+  // colocated and decode role: how many drafts a decoding sequence makes by itself before each
+  // verification; 0: none, absent: as SelfDraftPolicy decides. Not without `speculation`.
+  std::optional<int> num_speculative_tokens;
+  int draft_context_tokens = 1024;  // recent ones that such a draft reads
   // decode role: unless a request says otherwise. A lossy hand-off is always kResidual: its truth
   // is not what the prefill side would say.
   VerifyMode verify = VerifyMode::kResidual;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's state. Its methods are in files by subject: engine.cc (the loop), arrivals.cc,
 // admission.cc, compute.cc (the batch and what follows from its logits), decode_handoff.cc,
-// handoff_anchor.cc, source_verify.cc (both sides of it), prefill_jobs.cc, finish.cc.
+// handoff_anchor.cc, source_verify.cc (both sides of it), self_speculation.cc, prefill_jobs.cc,
+// finish.cc.
 #pragma once
 
 #include <map>
@@ -26,6 +27,7 @@
 #include "speculation/anchor_policy.h"
 #include "speculation/draft_policy.h"
 #include "speculation/learnt_mean.h"
+#include "speculation/self_draft_policy.h"
 #include "speculation/verify_policy.h"
 
 namespace lynx {
@@ -115,6 +117,7 @@ class EngineImpl final : public Engine {
   void UsePrefillLogits(const BatchEntry& entry);
   void UseVerifyLogits(const BatchEntry& entry);
   void UseDraftLogits(const BatchEntry& entry);
+  void AddDraft(Sequence& s, const Choice& choice);
   void TakePromptLogprobs(const BatchEntry& entry);
   std::span<const float> LogitsOf(const BatchEntry& entry, int i) const;
   Choice Choose(const BatchEntry& entry, int i, int num_output_tokens);
@@ -127,6 +130,7 @@ class EngineImpl final : public Engine {
   void CountDrafts(Sequence& s);
   void UncountDrafts(Sequence& s);
   bool MayDraft(const Sequence& s) const;
+  bool HasRoomForDraft(const Sequence& s) const;
 
   // decode_handoff.cc
   void StartAttempt(Sequence& s);
@@ -169,6 +173,16 @@ class EngineImpl final : public Engine {
   RemotePrefillEvent& Report(Sequence& s);
 
   // prefill_jobs.cc
+  // self_speculation.cc
+  void StartSelfDrafts(Sequence& s);
+  void UseSelfDraftLogits(const BatchEntry& entry);
+  void EndSelfDrafts(Sequence& s);
+  void EndUnscheduledSelfDrafts();
+  void ObserveSelfDrafts(Sequence& s, int num_judged, int num_accepted);
+  int NumAttended(int num_tokens) const;
+  SelfDraftSituation DraftingSituation(const Sequence& s, int num_draft_tokens) const;
+  void ObserveWork(int64_t ns);
+
   bool StartSending(Sequence& s);
   void AfterLayer(int layer);
   void FinishPrefillJob(Sequence& s, TokenOutput first_token);
@@ -197,6 +211,7 @@ class EngineImpl final : public Engine {
   VerifyPolicy verify_policy_;
   AnchorPolicy anchor_policy_;
   LearntMean first_token_ns_;  // per token that the prefill side computed
+  SelfDraftPolicy self_draft_policy_;
   LearntMean refine_ns_;       // per token of a hand-off
   Sampler sampler_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
@@ -215,6 +230,7 @@ class EngineImpl final : public Engine {
   int64_t prompt_step_ns_ = 0, answer_step_ns_ = 0;
   bool prompts_wait_ = false;  // prompts are in work
 
+  int num_decoding_ = 0;       // sequences that make tokens step by step
   // Of the current step, kept to avoid allocation.
   std::vector<Command> commands_;
   std::vector<RowRequest> row_requests_;

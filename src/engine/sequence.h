@@ -10,19 +10,22 @@
 #include "kv/prefix_cache.h"
 #include "sampling/token_counts.h"
 #include "sched/scheduler.h"
+#include "speculation/draft_context.h"
+#include "speculation/self_draft_policy.h"
 
 namespace lynx {
 
 // See the life cycle in engine.cc.
 enum class State : uint8_t {
-  kWaiting,     // holds no blocks
-  kPrefilling,  // its tokens are computed here, chunk by chunk
-  kLoading,     // decode role: KV is arriving or being refined
-  kDrafting,    // decode role: the anchor is readable, the target is still arriving
-  kVerifying,   // the target is in the blocks, the drafts are to be judged
-  kRunning,     // one token per step
-  kHolding,     // prefill role: token 1 is out, the KV is kept for drafts to judge
-  kFinished,    // released; leaves the engine at the end of the step
+  kWaiting,       // holds no blocks
+  kPrefilling,    // its tokens are computed here, chunk by chunk
+  kLoading,       // decode role: KV is arriving or being refined
+  kDrafting,      // decode role: the anchor is readable, the target is still arriving
+  kVerifying,     // the target is in the blocks, the drafts are to be judged
+  kRunning,       // one token per step
+  kSelfDrafting,  // between two tokens: drafts are made on part of the exact KV
+  kHolding,       // prefill role: token 1 is out, the KV is kept for drafts to judge
+  kFinished,      // released; leaves the engine at the end of the step
 };
 
 // The hand-off of a sequence, on the decode side.
@@ -88,6 +91,10 @@ struct Sequence {
   bool drafts_counted = false;
   int num_accepted_drafts = 0;  // of this run, final by now and no longer in `drafts`
   int num_shown_drafts = 0;
+  DraftContext draft_context;  // of the self-drafts that are being made
+  int max_self_drafts = 0;  // that may be made before they are judged; 0: drafts are no self-drafts
+  bool has_self_draft_row = false;  // in the step that is being planned
+  SelfDraftRecord self_draft_record;
 
   std::optional<HandoffAttempt> attempt;
   int num_failed_attempts = 0;

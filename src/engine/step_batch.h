@@ -15,8 +15,10 @@ struct BatchEntry {
   Sequence* sequence = nullptr;
   int position = 0;
   int num_rows = 0;
-  int first_logit = 0;  // index into the logits of its first wanted row
-  int num_logits = 0;   // wanted rows; they are the last ones of the entry
+  int first_logit = 0;                    // index into the logits of its first wanted row
+  int num_logits = 0;                     // wanted rows; they are the last ones of the entry
+  const DraftContext* context = nullptr;  // of the sequence; null: rows read all of its blocks
+  int num_skipped_tokens() const { return context ? context->num_skipped() * kBlockSize : 0; }
 
   // Of the token that its i-th wanted row chooses.
   int chosen_position(int i) const { return position + num_rows - num_logits + i + 1; }
@@ -26,8 +28,10 @@ struct BatchEntry {
 class StepBatch {
  public:
   void Clear();
-  // Adds rows; num_logits of the last ones want logits.
-  void Add(Sequence& sequence, int position, int num_rows, int num_logits);
+  // Adds rows; num_logits of the last ones want logits. context: of the sequence, and unchanged
+  // until Clear; the rows stand in its recent blocks.
+  void Add(Sequence& sequence, int position, int num_rows, int num_logits,
+           const DraftContext* context = nullptr);
 
   bool empty() const { return entries_.empty(); }
   int num_rows() const { return static_cast<int>(tokens_.size()); }
@@ -42,9 +46,12 @@ class StepBatch {
   }
 
  private:
+  void AddGroup(const BatchEntry& entry, int row_begin);
+
   std::vector<TokenId> tokens_;
   std::vector<int32_t> positions_;
   std::vector<RowGroup> groups_;
+  std::vector<std::vector<BlockId>> parts_;  // block tables of entries that skip blocks
   std::vector<int32_t> logit_rows_;
   std::vector<RowChoice> choices_;  // [logit_rows], or empty
   std::vector<BatchEntry> entries_;

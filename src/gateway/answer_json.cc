@@ -190,6 +190,8 @@ Json TimelineJson(const Timeline& timeline, double ttft_ms, double e2e_ms) {
   Json json = {{"events_ms", std::move(events)},
                {"drafted", timeline.num_drafted},
                {"accepted", timeline.num_accepted},
+               {"self_drafted", timeline.num_self_drafted},
+               {"self_accepted", timeline.num_self_accepted},
                {"handoffs", timeline.num_handoffs},
                {"stage_bytes", std::move(stage_bytes)},
                {"token_ms", since_arrival(timeline.token_ns)},

@@ -144,6 +144,8 @@ void TimelineToProto(const Timeline& t, v1::TimelineMessage* m) {
   m->set_estimated_source_ns(t.estimated_source_ns);
   m->set_anchor(t.anchor);
   m->set_estimated_anchor_ns(t.estimated_anchor_ns);
+  m->set_num_self_drafted(t.num_self_drafted);
+  m->set_num_self_accepted(t.num_self_accepted);
 }
 
 // The received timeline starts at 1 ns, so that "did not happen" stays 0.
@@ -164,6 +166,8 @@ Timeline TimelineFromProto(const v1::TimelineMessage& m) {
   t.estimated_source_ns = m.estimated_source_ns();
   t.anchor = m.anchor();
   t.estimated_anchor_ns = m.estimated_anchor_ns();
+  t.num_self_drafted = m.num_self_drafted();
+  t.num_self_accepted = m.num_self_accepted();
   return t;
 }
 
@@ -192,6 +196,8 @@ constexpr Counter kCounters[] = {
     {"num_drafts", &EngineStats::num_drafts},
     {"draft_tokens", &EngineStats::draft_tokens},
     {"accepted_tokens", &EngineStats::accepted_tokens},
+    {"self_draft_tokens", &EngineStats::self_draft_tokens},
+    {"self_accepted_tokens", &EngineStats::self_accepted_tokens},
     {"source_rounds", &EngineStats::source_rounds},
     {"source_tokens", &EngineStats::source_tokens},
     {"source_refusals", &EngineStats::source_refusals},

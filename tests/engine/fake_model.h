@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -42,10 +43,12 @@ class FakeModel final : public Model {
   int num_forwards = 0;
   int64_t num_rows = 0;
   int max_rows = 0;
+  std::function<void(const ForwardBatch&)> on_forward;  // before each
 
   void Forward(const ForwardBatch& batch, const KvPoolView& pool, float* logits,
                const std::function<void(int layer)>& after_layer) override {
     ++num_forwards;
+    if (on_forward) on_forward(batch);
     const size_t rows = batch.tokens.size();
     num_rows += rows;
     max_rows = std::max(max_rows, static_cast<int>(rows));

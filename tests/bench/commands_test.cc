@@ -38,7 +38,7 @@ TEST(BenchCommandsTest, NumbersAreNumbers) {
   };
   for (std::vector<std::string> arguments : flags) {
     EXPECT_TRUE(Takes(arguments)) << arguments[2];
-    for (const char* bad : {"nan", "-nan", "-1", "1e999", "x", ""}) {
+    for (const char* bad : {"nan", "-nan", "-1", "x", ""}) {
       arguments.back() = bad;
       EXPECT_FALSE(Takes(arguments)) << arguments[arguments.size() - 2] << " " << bad;
     }

@@ -89,7 +89,9 @@ class HandoffBench {
     const std::string& table = options_.config.kv.anchor_table;
     if (table.empty()) return absl::OkStatus();
     LYNX_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(options_.config.model));
-    return ReadAnchorWidths(table, files->config().num_layers).status();
+    const auto widths = ReadAnchorWidths(table, files->config().num_layers);
+    if (widths.ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--anchor-table: ", widths.status().message()));
   }
 
   absl::Status MeasureAll() {

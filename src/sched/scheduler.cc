@@ -11,12 +11,15 @@ namespace {
 
 // A waiting sequence that so many later ones have overtaken holds the queue until it fits.
 constexpr int kMaxTimesPassed = 32;
+// Of the target time of a step, for prompts, even where the rest of the step leaves less.
+constexpr double kLeastShare = 0.125;
 
 }  // namespace
 
 const Plan& Scheduler::Schedule(std::span<const RowRequest> requests, int num_free_blocks) {
   plan_.Clear();
   tokens_left_ = options_.max_num_batched_tokens;
+  seatless_left_ = (options_.max_num_batched_tokens + 1) / 2;
   blocks_left_ = num_free_blocks;
   num_seated_ = static_cast<int>(std::count_if(requests.begin(), requests.end(),
                                                [](const RowRequest& r) { return r.takes_seat; }));
@@ -42,12 +45,14 @@ const Plan& Scheduler::Schedule(std::span<const RowRequest> requests, int num_fr
 void Scheduler::ScheduleOne(std::span<const RowRequest> requests, int index) {
   const RowRequest& r = requests[index];
   if (preempted_[index]) return;
-  const int num_rows = std::min(r.num_rows, tokens_left_);
+  const int limit = r.takes_seat ? tokens_left_ : std::min(tokens_left_, seatless_left_);
+  const int num_rows = std::min(r.num_rows, limit);
   if (num_rows <= 0) return;
   const int num_new_blocks = std::max(0, BlocksFor(r.position + num_rows) - r.num_blocks);
   if (!FindBlocks(requests, index, num_new_blocks)) return;
   blocks_left_ -= num_new_blocks;
   tokens_left_ -= num_rows;
+  if (!r.takes_seat) seatless_left_ -= num_rows;
   granted_rows_[index] = num_rows;
   plan_.grants.push_back({.index = index, .num_rows = num_rows, .num_new_blocks = num_new_blocks});
 }
@@ -92,10 +97,10 @@ Scheduler::PrefillBudget Scheduler::BudgetForPrefill() const {
   if (!others_run || options_.step_target_ns <= 0) {
     return {.rows = tokens_left_, .min_rows = tokens_left_};
   }
-  const double ns = static_cast<double>(options_.step_target_ns) - step_time_.base_ns();
+  const auto target_ns = static_cast<double>(options_.step_target_ns);
   return {.rows = std::min(tokens_left_, step_time_.max_known_rows()),
-          .min_rows = StepTimeModel::kMinRows,
-          .ns = std::max(0.0, ns)};
+          .min_rows = 1,
+          .ns = std::max(kLeastShare * target_ns, target_ns - step_time_.base_ns())};
 }
 
 int Scheduler::RowsWithin(const PrefillBudget& budget, int position, int num_rows) const {

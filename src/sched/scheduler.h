@@ -5,7 +5,8 @@
 // A step is filled under a token budget in this order: verification rows, decode rows, draft rows,
 // prefill chunks, and with what is left newly admitted sequences. While others decode, prefill gets
 // only so many rows that the step should take no longer than step_target_ns, as far as the steps
-// before it tell (StepTimeModel), but at least StepTimeModel::kMinRows, so that it always goes on.
+// before it tell (StepTimeModel), but at least an eighth of that time and one row, so that it
+// always goes on.
 //
 // Blocks: running sequences come before waiting ones. When a decode cannot get a block, the
 // youngest preemptible sequence gives its blocks up (and is computed again later); if that is the
@@ -40,7 +41,7 @@ struct RowRequest {
   int position = 0;            // of the first of them
   int num_blocks = 0;          // that it holds
   bool preemptible = false;
-  bool takes_seat = true;  // counts against max_num_seqs
+  bool takes_seat = true;  // counts against max_num_seqs; those without get half of a step at most
 };
 
 struct Grant {
@@ -113,6 +114,7 @@ class Scheduler {
   std::vector<int> granted_rows_;  // by index
   std::vector<bool> preempted_;    // by index
   int tokens_left_ = 0;
+  int seatless_left_ = 0;  // of them, for those that take no seat
   PrefillBudget prefill_left_;
   int blocks_left_ = 0;
   int num_seated_ = 0;

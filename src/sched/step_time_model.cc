@@ -72,6 +72,6 @@ int StepTimeModel::RowsWithin(double ns, int position) const {
   return static_cast<int>(std::min<double>(rows, std::numeric_limits<int>::max()));
 }
 
-int StepTimeModel::max_known_rows() const { return std::max(kMinRows, 2 * measured_rows_); }
+int StepTimeModel::max_known_rows() const { return std::max(kFirstRows, 2 * measured_rows_); }
 
 }  // namespace lynx

@@ -28,7 +28,8 @@ struct PromptWork {
 
 class StepTimeModel {
  public:
-  static constexpr int kMinRows = 16;
+  // So many rows may be tried whatever is known of fewer.
+  static constexpr int kFirstRows = 16;
 
   // A step with this work took `ns`, decodes and all.
   void Observe(const PromptWork& work, int64_t ns);
@@ -38,7 +39,7 @@ class StepTimeModel {
   double PromptNs(int position, int num_rows) const;
   // The most prompt rows from `position` on that take no more than `ns`; 0 when there are none.
   int RowsWithin(double ns, int position) const;
-  // At most this many are known to go as predicted, at least kMinRows.
+  // At most this many are known to go as predicted, at least kFirstRows.
   int max_known_rows() const;
 
  private:

@@ -72,19 +72,22 @@ void TeachAMillisecondPerRow(Scheduler& s) {
 TEST(Scheduler, PrefillStaysBelowTheTargetWhileOthersDecode) {
   Scheduler s({.max_num_seqs = 8, .max_num_batched_tokens = 512});
   const std::vector<RowRequest> both = {Prefill(0, 4000), Decode(1, 5, 1)};
-  EXPECT_EQ(Rows(s.Schedule(both, 9))[0], StepTimeModel::kMinRows) << "nothing is known yet";
+  EXPECT_EQ(Rows(s.Schedule(both, 9))[0], StepTimeModel::kFirstRows) << "nothing is known yet";
   TeachAMillisecondPerRow(s);
   EXPECT_NEAR(Rows(s.Schedule(both, 9))[0], 40, 2);
   EXPECT_EQ(Rows(s.Schedule(std::vector{Prefill(0, 4000)}, 9))[0], 512) << "nobody to protect";
 }
 
 TEST(Scheduler, PrefillGoesOnWhereTheTargetCannotBeKept) {
-  Scheduler s({.step_target_ns = 5'000'000});
-  TeachAMillisecondPerRow(s);
   const std::vector<RowRequest> requests = {Prefill(0, 4000), Prefill(2, 3000), Decode(1, 5, 1)};
-  const auto rows = Rows(s.Schedule(requests, 9));
-  EXPECT_EQ(rows.at(0) + rows.at(1), StepTimeModel::kMinRows) << "for all prompts together";
-  EXPECT_EQ(s.AdmittedRows(0, 100), 0);
+  for (const auto& [target_ns, num_rows] : {std::pair(5'000'000, 1), std::pair(9'600'000, 1)}) {
+    Scheduler s({.step_target_ns = target_ns});
+    TeachAMillisecondPerRow(s);
+    int sum = 0;
+    for (const auto& [index, rows] : Rows(s.Schedule(requests, 9))) sum += index < 2 ? rows : 0;
+    EXPECT_EQ(sum, num_rows) << "for all prompts together";
+    EXPECT_EQ(s.AdmittedRows(0, 100), 0);
+  }
 }
 
 TEST(Scheduler, SeveralPromptsShareTheTime) {
@@ -177,10 +180,23 @@ TEST(Scheduler, WhatTakesNoSeatLeavesThemAll) {
   EXPECT_EQ(s.num_free_seats(), 2);
 }
 
+TEST(Scheduler, WhatTakesNoSeatLeavesHalfOfAStepToPrompts) {
+  Scheduler s({.max_num_seqs = 2, .max_num_batched_tokens = 32, .step_target_ns = 0});
+  std::vector<RowRequest> requests;
+  for (int i = 0; i < 40; ++i) requests.push_back(Decode(i, 5, 1));
+  requests.push_back(WithPhase(Decode(40, 5, 1), Phase::kVerify, 9, true));
+  for (RowRequest& r : requests) r.takes_seat = false;
+  requests.push_back(Prefill(41, 100));
+  auto rows = Rows(s.Schedule(requests, 9));
+  EXPECT_EQ(rows[40], 9);
+  EXPECT_EQ(rows[41], 16);
+  EXPECT_EQ(rows.size(), 9u);
+}
+
 TEST(Scheduler, PrefillShrinksOnlyWhereDecodesAreToBeProtected) {
   const std::vector<RowRequest> requests = {Decode(0, 10, 1), Prefill(1, 1000)};
   Scheduler protects({.max_num_batched_tokens = 512});
-  EXPECT_EQ(Rows(protects.Schedule(requests, 9))[1], StepTimeModel::kMinRows);
+  EXPECT_EQ(Rows(protects.Schedule(requests, 9))[1], StepTimeModel::kFirstRows);
   Scheduler does_not({.max_num_batched_tokens = 512, .step_target_ns = 0});
   EXPECT_EQ(Rows(does_not.Schedule(requests, 9))[1], 511);
 }

@@ -18,18 +18,24 @@ namespace {
 
 // When the process is out of descriptors.
 constexpr int kPauseMs = 100;
+// A peer whose machine has gone without a word is noticed after this idle time and three probes.
+constexpr int kIdleSeconds = 30, kProbeSeconds = 5, kNumProbes = 3;
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
 
+// What a socket lacks then, it can do without.
+void SetOption(int fd, int level, int name, int value) {
+  setsockopt(fd, level, name, &value, sizeof value);
+}
+
 // A listening socket, or -1 with errno.
 int ListenAt(const addrinfo& at) {
   const int fd = socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  const int on = 1, off = 0;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (at.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (at.ai_family == AF_INET6) SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (bind(fd, at.ai_addr, at.ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
   const int why = errno;
   close(fd);
@@ -115,8 +121,11 @@ bool ConnectionAcceptor::AcceptAll(int listener) {
   while (true) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      const int on = 1;
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+      SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+      SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+      SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
+      SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kNumProbes);
       take_(fd);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return false;

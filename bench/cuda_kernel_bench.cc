@@ -93,7 +93,7 @@ void Embeddings(Bench& bench, const Model& m, int rows) {
   for (const auto& [name, type] : {std::pair{"BF16", WeightType::kBf16},
                                    {"Q8_0", WeightType::kQ8_0},
                                    {"Q6_K", WeightType::kQ6_K}}) {
-    const cpu::BlockFormat format = cpu::BlockFormatOf(type);
+    const BlockShape format = WeightBlock(type);
     if (m.hidden % format.elements != 0) continue;
     const size_t row_bytes = size_t(m.hidden) / format.elements * format.bytes;
     const Array<std::byte> table = RandomArray<std::byte>(m.vocab * row_bytes);

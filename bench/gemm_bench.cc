@@ -38,7 +38,7 @@ double Seconds() {
 
 // Bytes of a matrix with finite values of ordinary size.
 std::vector<std::byte> RandomBytes(WeightType type, int64_t n, int64_t k, std::mt19937& rng) {
-  const BlockFormat format = BlockFormatOf(type);
+  const BlockShape format = WeightBlock(type);
   std::vector<std::byte> bytes(size_t(n) * k / format.elements * format.bytes);
   uint32_t random = rng();
   for (std::byte& b : bytes) b = std::byte((random = random * 1664525u + 1013904223u) >> 24);

@@ -21,7 +21,7 @@ class EmbedTest : public DeviceTest {};
 TEST_F(EmbedTest, EveryFormatHasTheCpusBits) {
   const std::vector<TokenId> ids = {4, 0, 4, 2, 1, 3};
   for (WeightType type : cpu::kAllTypes) {
-    const int block = cpu::BlockFormatOf(type).elements;
+    const int block = WeightBlock(type).elements;
     for (int64_t k : {block == 1 ? 75 : block, 2 * 256 + block}) {
       const Matrix table(type, 5, k, 9);
       const WeightView host = table.view();

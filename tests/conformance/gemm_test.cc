@@ -111,7 +111,7 @@ TEST_F(GemmTest, EveryTailOfN) {
 
 TEST_F(GemmTest, OtherBlockFormatsBecomeQ8_0) {
   for (WeightType type : cpu::kAllTypes) {
-    if (cpu::BlockFormatOf(type).elements == 1) continue;
+    if (WeightBlock(type).elements == 1) continue;
     const Matrix w(type, 20, 256, 3);
     const std::vector<float> x = RandomRows(3, 256, 4);
     ASSERT_EQ(Bits(Multiply(w, x.data(), 3)), Bits(OnCpu(w, x.data(), 3))) << int(type);

@@ -39,7 +39,7 @@ inline std::vector<int> ScaleOffsets(WeightType type) {
 class Matrix {
  public:
   Matrix(WeightType type, int64_t n, int64_t k, uint32_t seed) : rng_(seed) {
-    const BlockFormat format = BlockFormatOf(type);
+    const BlockShape format = WeightBlock(type);
     const size_t row_bytes = size_t(k) / format.elements * format.bytes;
     bytes_.resize(n * row_bytes);
     view_ = {.type = type, .n = n, .k = k, .data = bytes_.data(), .row_bytes = row_bytes};
@@ -76,7 +76,7 @@ class Matrix {
       default:
         break;
     }
-    for (int i = 0; i < BlockFormatOf(type).bytes; ++i) block[i] = std::byte(rng_() & 255);
+    for (int i = 0; i < WeightBlock(type).bytes; ++i) block[i] = std::byte(rng_() & 255);
     for (int offset : ScaleOffsets(type)) {
       PutHalf(block + offset, std::uniform_real_distribution<float>(-0.02f, 0.02f)(rng_));
     }

@@ -203,6 +203,27 @@ TEST(Handoff, WhatHasLandedWithTokenOneIsNotDraftedOn) {
   }
 }
 
+// verify: auto. The prefill side begins nothing that the target would overtake.
+TEST(Handoff, ThePrefillSideStopsAtTokenOneWhenTheTransferIsAsGoodAsOver) {
+  constexpr int64_t kHourNs = int64_t{3600} * 1'000'000'000;
+  for (const int64_t left_ns : {int64_t{0}, kHourNs}) {
+    EngineOptions options = SmallOptions();
+    options.verify = VerifyMode::kAuto;
+    Pair pair(options, options);
+    pair.link.left_ns = left_ns;
+    Gate gate(pair.link);
+    gate.target = false;
+    const Request r = MakeRequest("a", RandomPrompt(300, 2), 20, 0.8f, 1);
+    pair.Submit(r);
+    pair.StepTimes(15);
+    gate.target = true;
+    pair.RunAll();
+    EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+    EXPECT_EQ(pair.prefill->stats().source_tokens > 0, left_ns == kHourNs);
+    pair.ExpectNoLeak();
+  }
+}
+
 TEST(Handoff, ALongVerificationRunsInPieces) {
   EngineOptions options = SmallOptions();
   options.max_num_batched_tokens = 5;

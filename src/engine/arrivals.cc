@@ -233,7 +233,9 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
   s.num_cached_tokens = event.num_cached_tokens;
   if (s.prompt_logprobs_wanted) s.prompt_logprobs = std::move(event.prompt_logprobs);
   AddVerified(s, std::move(*event.first_token));
-  if (s.state != State::kFinished) ContinueHandoff(s);
+  if (s.state == State::kFinished) return;
+  if (event.cannot_verify) ForgoVerification(*s.attempt);
+  ContinueHandoff(s);
 }
 
 // What was submitted before is still served (drain) or aborted; what comes later is refused.

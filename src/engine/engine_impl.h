@@ -155,6 +155,7 @@ class EngineImpl final : public Engine {
   VerifyMode ChooseVerify(Sequence& s);
   void StartRound(Sequence& s);
   bool WorthARound(Sequence& s);
+  void ForgoVerification(HandoffAttempt& attempt);
   void UseReport(Sequence& s, RemotePrefillEvent& report);
   absl::Status CheckReport(const Sequence& s, const RemotePrefillEvent& report) const;
   void AcceptFromSource(Sequence& s, std::vector<TokenOutput>& tokens);

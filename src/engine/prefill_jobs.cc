@@ -43,7 +43,9 @@ void EngineImpl::FinishPrefillJob(Sequence& s, TokenOutput first_token) {
   event.num_cached_tokens = s.num_cached_tokens;
   ++counters_.finished_stop;
   const PrefillSink sink = s.prefill_sink;
-  if (!KeepForVerification(s, event.first_token->id)) LeaveToTransfer(s);
+  const bool kept = KeepForVerification(s, event.first_token->id);
+  event.cannot_verify = !kept && s.job.verify != VerifyMode::kResidual;
+  if (!kept) LeaveToTransfer(s);
   event.step_ns = StepNs();
   sink(std::move(event));
 }

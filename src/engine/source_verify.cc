@@ -5,7 +5,8 @@
 //
 // Prefill side, after token 1, until the transfer is over or the text has ended:
 //   1. the job takes a last block of its own (the transfer may still be reading the old one) and
-//      runs its rows again; the last one gives token 2
+//      runs its rows again; the last one gives token 2. At most max_num_seqs jobs do so, and their
+//      rows are at most half of a step's; others tell with token 1 that they will not
 //   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits, unless the transfer
 //      is as good as over when token 1 is out: then the job ends there. kSource: it waits
 //   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
@@ -85,6 +86,12 @@ absl::Status EngineImpl::CheckReport(const Sequence& s, const RemotePrefillEvent
   return absl::OkStatus();
 }
 
+// The prefill side has said that it will not vouch for what follows: the target is waited for.
+void EngineImpl::ForgoVerification(HandoffAttempt& attempt) {
+  attempt.verify = VerifyMode::kResidual;
+  ++counters_.source_refusals;
+}
+
 // What follows token 1, as the prefill side says.
 void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
   if (const absl::Status status = CheckReport(s, report); !status.ok()) {
@@ -98,10 +105,7 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
     verify_policy_.ObserveRound(Now() - a.round_sent_ns, report.step_ns);
     a.round_sent_ns = Now();
   }
-  if (report.cannot_verify) {
-    a.verify = VerifyMode::kResidual;
-    ++counters_.source_refusals;
-  }
+  if (report.cannot_verify) ForgoVerification(a);
   AcceptFromSource(s, report.verified);
   if (s.state == State::kFinished) return;
   if (report.cannot_verify) ContinueHandoff(s);
@@ -166,7 +170,12 @@ bool EngineImpl::KeepForVerification(Sequence& s, TokenId first_token) {
     s.block_table.pop_back();
   }
   s.num_computed_tokens = static_cast<int>(num_full) * kBlockSize;
-  if (!GrowBlocks(s, s.num_tokens())) return false;
+  const auto num_answering = std::count_if(seated_.begin(), seated_.end(),
+                                           [](const Owned& other) { return other->answering(); });
+  if (num_answering >= options_.max_num_seqs || !GrowBlocks(s, s.num_tokens())) {
+    ++counters_.source_refusals;
+    return false;
+  }
   s.state = State::kRunning;
   return true;
 }

@@ -195,16 +195,37 @@ TEST(Verify, SmallPoolsOnBothSidesDoNotDeadlock) {
   }
 }
 
-TEST(Verify, SeatsOfThePrefillSideAreForPrompts) {
-  EngineOptions prefill = Options(VerifyMode::kSource);
-  prefill.max_num_seqs = 1;
-  Pair pair(Options(VerifyMode::kSource), prefill);
-  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
-  for (int i = 0; i < 4; ++i) {
-    pair.Submit(MakeRequest("s" + std::to_string(i), RandomPrompt(150, i), 20, 0, i));
+// Beyond, the target is waited for; and no prompt waits for another one's answer.
+TEST(Verify, ThePrefillSideVouchesForAsManyAnswersAsItHasSeats) {
+  for (const VerifyMode mode : kAskingModes) {
+    for (const int seats : {1, 2}) {
+      EngineOptions decode = Options(mode), prefill = Options(mode);
+      prefill.max_num_seqs = seats;
+      Pair pair(decode, prefill);
+      bool open = false;
+      pair.link.allow = [&](Stage s) { return s == Stage::kAnchor || open; };
+      std::vector<Request> requests;
+      for (int i = 0; i < 5; ++i) {
+        requests.push_back(MakeRequest("s" + std::to_string(i), RandomPrompt(150, i), 40, 0.8f, i));
+        pair.Submit(requests.back());
+      }
+      pair.StepTimes(300);
+      int num_vouched_for = 0;
+      for (const Request& r : requests) {
+        EXPECT_GE(pair.clients[r.id].tokens.size(), 1u) << Name(mode) << " " << r.id;
+        num_vouched_for += pair.clients[r.id].tokens.size() > 1 ? 1 : 0;
+      }
+      EXPECT_GE(num_vouched_for, seats) << Name(mode);
+      EXPECT_GT(pair.prefill->stats().source_refusals, 0) << Name(mode);
+      EXPECT_GT(pair.decode->stats().draft_tokens, 0) << Name(mode) << ": refused ones draft";
+      open = true;
+      pair.RunAll();
+      for (const Request& r : requests) {
+        EXPECT_EQ(pair.clients[r.id].tokens, Alone(r)) << Name(mode);
+      }
+      pair.ExpectNoLeak();
+    }
   }
-  pair.RunAll();
-  pair.ExpectNoLeak();
 }
 
 TEST(Verify, ALossyHandoffIsNeverJudgedByExactKv) {

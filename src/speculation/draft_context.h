@@ -27,7 +27,7 @@ struct DraftContext {
 struct DraftContextOptions {
   int num_first_blocks = 1;
   int num_recent_blocks = 16;  // before the block that the next token comes into
-  int max_found_blocks = 8;
+  int max_found_blocks = 4;
   // That a draft reads at most.
   int max_tokens() const {
     return (num_first_blocks + num_recent_blocks + max_found_blocks + 1) * kBlockSize;

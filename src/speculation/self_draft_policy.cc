@@ -9,10 +9,10 @@ namespace {
 // What is expected of a sequence of which little is known: much, so that it is tried, and tried
 // again when what was seen has grown old.
 constexpr double kPriorAcceptance = 0.85;
-constexpr double kPriorWeight = 6;      // in judged drafts
-constexpr double kJudgedMemory = 0.98;  // of what was seen, for each judged draft
-constexpr double kPlainMemory = 0.995;  // and for each token without drafts
-constexpr double kSurvivalRate = 0.05;  // of a judged draft in the mean of predictions
+constexpr double kPriorWeight = 10;      // in judged drafts
+constexpr double kJudgedMemory = 0.98;   // of what was seen, for each judged draft
+constexpr double kPlainMemory = 0.9975;  // and for each token without drafts
+constexpr double kSurvivalRate = 0.05;   // of a judged draft in the mean of predictions
 
 }  // namespace
 

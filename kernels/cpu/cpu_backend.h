@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/target.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/weight_memory.h"
 #include "lynx/backend.h"
 
 namespace lynx::cpu {
@@ -76,6 +77,7 @@ class CpuBackend final : public Backend {
 
   Options options_;  // target resolved
   ThreadPool pool_;
+  WeightMemory weight_memory_;
   std::unique_ptr<GemmScratch> gemm_scratch_;
   std::unique_ptr<AttentionScratch> attention_scratch_;
 };

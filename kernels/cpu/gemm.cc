@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kSlabRows = 512;
 constexpr int kForkRows = 4;  // converting fewer rows costs less than a fork
-constexpr int64_t kPrefetchBytes = 2048;
+constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kF32Chunk = 512;  // inputs decoded at a time: two panels then fit the L2 cache
 constexpr int kF32Panels = 2;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/pack.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/dequantize.h"
@@ -36,16 +35,6 @@ int ScalesPerBlock(WeightType type) {
     default:
       return 1;
   }
-}
-
-// Large matrices get large pages: one linear stream over many 4 KiB pages would stop the hardware
-// prefetcher at each of them.
-AlignedArray<std::byte> Allocate(size_t bytes) {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  if (bytes < kHugePage) return AllocateAligned<std::byte>(bytes);
-  auto memory = AllocateAligned<std::byte>(bytes, kHugePage);
-  madvise(memory.get(), bytes, MADV_HUGEPAGE);
-  return memory;
 }
 
 // One block of one output before it is spread over the panel: its dword of every line, and its
@@ -153,7 +142,7 @@ WeightType PackedType(WeightType file_type) {
   }
 }
 
-PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k, Unfilled)
+PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k)
     : type_(type),
       n_(n),
       k_(k),
@@ -162,22 +151,26 @@ PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k, Unfilled)
       code_bytes_(size_t(NumPanels(n)) * panel_stride_),
       size_(code_bytes_ + size_t(NumPanels(n)) * scale_stride_) {}
 
-PackedWeight::PackedWeight(WeightType type, int64_t n, int64_t k)
-    : PackedWeight(type, n, k, Unfilled()) {
-  memory_ = Allocate(size_);
-  data_ = memory_.get();
+std::unique_ptr<PackedWeight> PackedWeight::Make(WeightType type, int64_t n, int64_t k,
+                                                 WeightMemory& memory) {
+  std::unique_ptr<PackedWeight> weight(new PackedWeight(type, n, k));
+  weight->memory_ = memory.Take(weight->size_);
+  weight->data_ = weight->memory_.get();
+  return weight->memory_ == nullptr ? nullptr : std::move(weight);
 }
 
 std::unique_ptr<PackedWeight> PackedWeight::Wrap(WeightType type, int64_t n, int64_t k,
                                                  std::span<const std::byte> packed) {
-  std::unique_ptr<PackedWeight> weight(new PackedWeight(type, n, k, Unfilled()));
+  std::unique_ptr<PackedWeight> weight(new PackedWeight(type, n, k));
   if (packed.size() != weight->size_) return nullptr;
   weight->data_ = packed.data();
   return weight;
 }
 
-std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view) {
-  auto weight = std::make_unique<PackedWeight>(PackedType(view.type), view.n, view.k);
+std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view,
+                                          WeightMemory& memory) {
+  auto weight = PackedWeight::Make(PackedType(view.type), view.n, view.k, memory);
+  if (weight == nullptr) return nullptr;
   const int64_t panels = NumPanels(view.n);
   const int threads = pool.num_threads();
   pool.Parallel([&](int thread) {
@@ -189,7 +182,7 @@ std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& vi
 
 std::unique_ptr<Weight> CpuBackend::PackWeight(const WeightView& view) {
   if (options_.compute == Compute::kF32) return std::make_unique<RawWeight>(view);
-  return PackForFast(pool_, view);
+  return PackForFast(pool_, view, weight_memory_);
 }
 
 // One layout for every instruction set. Its number changes with what PackForFast writes.

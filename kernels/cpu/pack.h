@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/weight_memory.h"
 #include "lynx/backend.h"
 
 namespace lynx::cpu {
@@ -17,8 +17,9 @@ WeightType PackedType(WeightType file_type);
 // A matrix in panels (gemm_kernels.h). Outputs past n and inputs past k are zero.
 class PackedWeight final : public Weight {
  public:
-  // Allocates; PackWeight fills. type is a PackedType.
-  PackedWeight(WeightType type, int64_t n, int64_t k);
+  // To be filled. type is a PackedType. Null when there is not enough memory.
+  static std::unique_ptr<PackedWeight> Make(WeightType type, int64_t n, int64_t k,
+                                            WeightMemory& memory);
   // Of another one's packed bytes, which outlive it. Null when their number is not right.
   static std::unique_ptr<PackedWeight> Wrap(WeightType type, int64_t n, int64_t k,
                                             std::span<const std::byte> packed);
@@ -38,8 +39,7 @@ class PackedWeight final : public Weight {
   std::byte* panel_scales(int64_t p) { return memory_.get() + code_bytes_ + p * scale_stride_; }
 
  private:
-  struct Unfilled {};
-  PackedWeight(WeightType type, int64_t n, int64_t k, Unfilled);
+  PackedWeight(WeightType type, int64_t n, int64_t k);
 
   WeightType type_;
   int64_t n_, k_;
@@ -47,11 +47,18 @@ class PackedWeight final : public Weight {
   // Codes [panels][blocks of 32 inputs][lines of 64 bytes], then scales [panels][blocks][16]
   // binary16, for Q4_1 [panels][blocks][2][16]. 64-byte aligned.
   const std::byte* data_ = nullptr;
-  AlignedArray<std::byte> memory_;  // null: data_ is another's
+  std::shared_ptr<std::byte> memory_;  // shared by the weights of a run; null: data_ is another's
 };
 
-// Packs for Compute::kFast. The view's memory is not needed afterwards.
-std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view);
+// Packs for Compute::kFast. The view's memory is not needed afterwards. Null when there is not
+// enough memory.
+std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view,
+                                          WeightMemory& memory);
+// The same in memory of its own.
+inline std::unique_ptr<PackedWeight> PackForFast(ThreadPool& pool, const WeightView& view) {
+  WeightMemory own;
+  return PackForFast(pool, view, own);
+}
 
 // A matrix that is read where it lies, for Compute::kF32. The view's memory outlives it.
 class RawWeight final : public Weight {

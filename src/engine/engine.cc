@@ -283,7 +283,7 @@ bool EngineImpl::HasWork() const {
   const auto has_rows = [](const Owned& s) {
     return s->state == State::kPrefilling || s->state == State::kRunning ||
            s->state == State::kVerifying || s->state == State::kSelfDrafting ||
-           (s->state == State::kDrafting && !s->drafting_paused);
+           (s->state == State::kDrafting && !s->drafting_paused && s->attempt->reads);
   };
   return std::any_of(seated_.begin(), seated_.end(), has_rows);
 }

@@ -155,10 +155,9 @@ class AccuracyBench {
 }  // namespace
 
 absl::Status RunBenchAccuracy(const BenchAccuracyOptions& options) {
-  LYNX_ASSIGN_OR_RETURN(const std::string corpus, ReadCorpus(options.corpus));
+  LYNX_ASSIGN_OR_RETURN(const PromptSource source,
+                        OpenPromptSource(options.corpus, options.config.model));
   LYNX_ASSIGN_OR_RETURN(const auto backend, MakeBackend(options.config, options.threads));
-  LYNX_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(options.config.model));
-  LYNX_ASSIGN_OR_RETURN(const ChatFrame frame, FindChatFrame(options.config.model, *tokenizer));
   LYNX_ASSIGN_OR_RETURN(const auto model,
                         Model::Load(options.config.model, *backend, kAccuracyChunk));
   AccuracyBench bench(options, *model);
@@ -166,10 +165,11 @@ absl::Status RunBenchAccuracy(const BenchAccuracyOptions& options) {
   if (codecs.empty()) codecs.assign(CodecNames().begin(), CodecNames().end());
   for (const std::string& name : codecs) LYNX_RETURN_IF_ERROR(bench.AddCodec(name));
   for (const int num_tokens : options.prompt_tokens) {
-    LYNX_ASSIGN_OR_RETURN(const auto prompts, BuildAccuracyPrompts(corpus, *tokenizer, frame,
-                                                                   num_tokens, options.prompts));
-    LYNX_ASSIGN_OR_RETURN(const auto accuracy, KvAccuracy::Create(*model, *tokenizer, num_tokens,
-                                                                  NumThreads(options.threads)));
+    LYNX_ASSIGN_OR_RETURN(const auto prompts,
+                          BuildAccuracyPrompts(source, num_tokens, options.prompts));
+    LYNX_ASSIGN_OR_RETURN(
+        const auto accuracy,
+        KvAccuracy::Create(*model, *source.tokenizer, num_tokens, NumThreads(options.threads)));
     LYNX_RETURN_IF_ERROR(bench.Measure(prompts, num_tokens, *accuracy));
   }
   return absl::OkStatus();

@@ -63,18 +63,17 @@ void Print(const AnchorWidths& widths) {
 }  // namespace
 
 absl::Status RunCalibrate(const CalibrateOptions& options) {
-  LYNX_ASSIGN_OR_RETURN(const std::string corpus, ReadCorpus(options.corpus));
+  LYNX_ASSIGN_OR_RETURN(const PromptSource source,
+                        OpenPromptSource(options.corpus, options.config.model));
   LYNX_ASSIGN_OR_RETURN(const auto backend, MakeBackend(options.config, options.threads));
-  LYNX_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(options.config.model));
-  LYNX_ASSIGN_OR_RETURN(const ChatFrame frame, FindChatFrame(options.config.model, *tokenizer));
   LYNX_ASSIGN_OR_RETURN(const auto model,
                         Model::Load(options.config.model, *backend, kAccuracyChunk));
   LYNX_ASSIGN_OR_RETURN(const auto codec, MakeCodec("planes", *backend));
-  LYNX_ASSIGN_OR_RETURN(auto prompts, BuildAccuracyPrompts(corpus, *tokenizer, frame,
-                                                           options.prompt_tokens, options.prompts));
-  LYNX_ASSIGN_OR_RETURN(
-      const auto accuracy,
-      KvAccuracy::Create(*model, *tokenizer, options.prompt_tokens, NumThreads(options.threads)));
+  LYNX_ASSIGN_OR_RETURN(auto prompts,
+                        BuildAccuracyPrompts(source, options.prompt_tokens, options.prompts));
+  LYNX_ASSIGN_OR_RETURN(const auto accuracy,
+                        KvAccuracy::Create(*model, *source.tokenizer, options.prompt_tokens,
+                                           NumThreads(options.threads)));
   std::vector<double> damage(static_cast<size_t>(model->config().num_layers) * 2);
   for (size_t i = 0; i < prompts.size(); ++i) {
     prompts[i].needles.clear();

@@ -24,9 +24,9 @@ void Append(Tokens& to, const Tokens& from) { to.insert(to.end(), from.begin(), 
 
 class PromptBuilder {
  public:
-  PromptBuilder(const std::string& corpus, const Tokenizer& tokenizer, const ChatFrame& frame)
-      : tokenizer_(tokenizer), frame_(frame), corpus_(Plain(corpus)) {
-    head_ = tokenizer_.Encode(frame.before, {.add_special_tokens = frame.add_special_tokens});
+  explicit PromptBuilder(const PromptSource& source)
+      : tokenizer_(*source.tokenizer), frame_(source.frame), corpus_(Plain(source.corpus)) {
+    head_ = tokenizer_.Encode(frame_.before, {.add_special_tokens = frame_.add_special_tokens});
   }
 
   absl::StatusOr<AccuracyPrompt> Build(int num_tokens, int index, int num_prompts) const {
@@ -98,8 +98,6 @@ class PromptBuilder {
   Tokens head_;
 };
 
-}  // namespace
-
 absl::StatusOr<ChatFrame> FindChatFrame(const std::string& model_path, const Tokenizer& tokenizer) {
   const absl::StatusOr<std::string> source = ChatTemplate::FindSource(model_path);
   if (source.status().code() == absl::StatusCode::kNotFound) {
@@ -140,11 +138,20 @@ absl::StatusOr<std::string> ReadCorpus(const std::string& directory) {
   return text.str();
 }
 
-absl::StatusOr<std::vector<AccuracyPrompt>> BuildAccuracyPrompts(const std::string& corpus,
-                                                                 const Tokenizer& tokenizer,
-                                                                 const ChatFrame& frame,
+}  // namespace
+
+absl::StatusOr<PromptSource> OpenPromptSource(const std::string& directory,
+                                              const std::string& model_path) {
+  PromptSource source;
+  LYNX_ASSIGN_OR_RETURN(source.corpus, ReadCorpus(directory));
+  LYNX_ASSIGN_OR_RETURN(source.tokenizer, Tokenizer::Load(model_path));
+  LYNX_ASSIGN_OR_RETURN(source.frame, FindChatFrame(model_path, *source.tokenizer));
+  return source;
+}
+
+absl::StatusOr<std::vector<AccuracyPrompt>> BuildAccuracyPrompts(const PromptSource& source,
                                                                  int num_tokens, int num_prompts) {
-  const PromptBuilder builder(corpus, tokenizer, frame);
+  const PromptBuilder builder(source);
   std::vector<AccuracyPrompt> prompts;
   for (int i = 0; i < num_prompts; ++i) {
     LYNX_ASSIGN_OR_RETURN(AccuracyPrompt prompt, builder.Build(num_tokens, i, num_prompts));

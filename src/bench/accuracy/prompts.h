@@ -6,6 +6,7 @@
 // at a quarter, a half and three quarters of the window. The same arguments give the same prompts.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,20 +35,24 @@ struct ChatFrame {
   bool add_special_tokens = false;  // the tokenizer adds the beginning of text, not the frame
 };
 
-// From the model's chat template, or plain text when it has none.
-absl::StatusOr<ChatFrame> FindChatFrame(const std::string& model_path, const Tokenizer& tokenizer);
+// What prompts are made of.
+struct PromptSource {
+  std::string corpus;
+  std::unique_ptr<Tokenizer> tokenizer;
+  ChatFrame frame;
+};
 
-// All text files of a directory, in the order of their names. kNotFound when there is none.
-absl::StatusOr<std::string> ReadCorpus(const std::string& directory);
+// All text files of a directory, in the order of their names; the frame of the model's chat
+// template, or plain text when it has none. kNotFound when there is no text file.
+absl::StatusOr<PromptSource> OpenPromptSource(const std::string& directory,
+                                              const std::string& model_path);
 
 inline constexpr int kNumNeedles = 3;
 inline constexpr int kContinuationTokens = 65;
 
 // Windows begin at equal distances; they overlap where the corpus is shorter than all together.
 // kInvalidArgument when the corpus is shorter than one, or num_tokens leaves no room for a window.
-absl::StatusOr<std::vector<AccuracyPrompt>> BuildAccuracyPrompts(const std::string& corpus,
-                                                                 const Tokenizer& tokenizer,
-                                                                 const ChatFrame& frame,
+absl::StatusOr<std::vector<AccuracyPrompt>> BuildAccuracyPrompts(const PromptSource& source,
                                                                  int num_tokens, int num_prompts);
 
 }  // namespace lynx

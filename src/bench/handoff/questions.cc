@@ -24,20 +24,18 @@ HandoffPrompt PromptOf(const AccuracyPrompt& from, size_t index) {
 
 absl::StatusOr<HandoffQuestions> MakeHandoffQuestions(const BenchHandoffOptions& options,
                                                       const std::vector<int>& prompt_tokens) {
-  const std::string& model = options.config.model;
-  LYNX_ASSIGN_OR_RETURN(const std::string corpus, ReadCorpus(options.corpus));
-  LYNX_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(model));
-  LYNX_ASSIGN_OR_RETURN(const ChatFrame frame, FindChatFrame(model, *tokenizer));
+  LYNX_ASSIGN_OR_RETURN(const PromptSource source,
+                        OpenPromptSource(options.corpus, options.config.model));
   HandoffQuestions questions;
   for (const int num_tokens : prompt_tokens) {
-    LYNX_ASSIGN_OR_RETURN(const auto prompts, BuildAccuracyPrompts(corpus, *tokenizer, frame,
-                                                                   num_tokens, options.repeat));
+    LYNX_ASSIGN_OR_RETURN(const auto prompts,
+                          BuildAccuracyPrompts(source, num_tokens, options.repeat));
     std::vector<HandoffQuestion>& of_length = questions.of_length[num_tokens];
     for (size_t i = 0; i < prompts.size(); ++i) {
       of_length.push_back({.prompt = PromptOf(prompts[i], i), .reference = {}});
     }
   }
-  LYNX_ASSIGN_OR_RETURN(auto load, BuildAccuracyPrompts(corpus, *tokenizer, frame, kLoadTokens, 1));
+  LYNX_ASSIGN_OR_RETURN(auto load, BuildAccuracyPrompts(source, kLoadTokens, 1));
   questions.load_tokens = std::move(load[0].tokens);
   return questions;
 }

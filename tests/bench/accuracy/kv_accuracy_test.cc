@@ -29,14 +29,13 @@ class KvAccuracyTest : public ::testing::Test {
   KvAccuracyTest() {
     auto tokenizer = Tokenizer::Load(kModel);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-    tokenizer_ = *std::move(tokenizer);
+    source_ = {Corpus(), *std::move(tokenizer), {.before = "Q: ", .after = "\nA:"}};
     auto model = Model::Load(kModel, *backend_, kAccuracyChunk);
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
   }
   std::vector<AccuracyPrompt> Prompts(int num_tokens, int n) {
-    auto prompts = BuildAccuracyPrompts(Corpus(), *tokenizer_, {.before = "Q: ", .after = "\nA:"},
-                                        num_tokens, n);
+    auto prompts = BuildAccuracyPrompts(source_, num_tokens, n);
     EXPECT_TRUE(prompts.ok()) << prompts.status();
     return *std::move(prompts);
   }
@@ -44,8 +43,9 @@ class KvAccuracyTest : public ::testing::Test {
     const auto codec = *MakeCodec(codec_name, *backend_);
     const SendPlan plan{{std::vector<int>(model_->config().num_layers * 2, num_planes)}};
     const auto pages = *KvPageCodec::Create(*codec, plan, model_->kv_layout());
-    auto accuracy = KvAccuracy::Create(*model_, *tokenizer_, static_cast<int>(prompt.tokens.size()),
-                                       /*num_threads=*/2);
+    auto accuracy =
+        KvAccuracy::Create(*model_, *source_.tokenizer, static_cast<int>(prompt.tokens.size()),
+                           /*num_threads=*/2);
     EXPECT_TRUE(accuracy.ok()) << accuracy.status();
     EXPECT_TRUE((*accuracy)->SetPrompt(prompt).ok());
     auto score = (*accuracy)->Evaluate(*pages);
@@ -54,7 +54,7 @@ class KvAccuracyTest : public ::testing::Test {
   }
 
   std::unique_ptr<Backend> backend_ = cpu::CpuBackend::Create({.num_threads = 1});
-  std::unique_ptr<Tokenizer> tokenizer_;
+  PromptSource source_;
   std::unique_ptr<Model> model_;
 };
 
@@ -64,12 +64,13 @@ TEST_F(KvAccuracyTest, PromptsHaveTheirLengthAndFactsAndAreTheSameEveryTime) {
     EXPECT_EQ(prompts[i].tokens.size(), 600u);
     EXPECT_EQ(prompts[i].tokens, again[i].tokens);
     EXPECT_EQ(prompts[i].continuation.size(), size_t{kContinuationTokens});
-    const std::string text = tokenizer_->Decode(prompts[i].tokens, true);
+    const std::string text = source_.tokenizer->Decode(prompts[i].tokens, true);
     EXPECT_THAT(text, HasSubstr("Q: "));
     ASSERT_EQ(prompts[i].needles.size(), size_t{kNumNeedles});
     for (const NeedleQuestion& q : prompts[i].needles) {
       EXPECT_THAT(text, HasSubstr(q.code));
-      EXPECT_THAT(tokenizer_->Decode(q.tail, true), HasSubstr("\nA:The secret access code for"));
+      EXPECT_THAT(source_.tokenizer->Decode(q.tail, true),
+                  HasSubstr("\nA:The secret access code for"));
     }
   }
   EXPECT_NE(prompts[0].tokens, prompts[1].tokens);
@@ -77,10 +78,10 @@ TEST_F(KvAccuracyTest, PromptsHaveTheirLengthAndFactsAndAreTheSameEveryTime) {
 
 TEST_F(KvAccuracyTest, LengthsThatDoNotFitAreRefused) {
   for (const int num_tokens : {70, 1000000}) {
-    const auto prompts = BuildAccuracyPrompts(Corpus(), *tokenizer_, {}, num_tokens, 1);
+    const auto prompts = BuildAccuracyPrompts(source_, num_tokens, 1);
     EXPECT_EQ(prompts.status().code(), absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(KvAccuracy::Create(*model_, *tokenizer_, 1 << 20, 1).status().code(),
+  EXPECT_EQ(KvAccuracy::Create(*model_, *source_.tokenizer, 1 << 20, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

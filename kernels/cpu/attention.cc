@@ -29,7 +29,9 @@ class Call {
         head_dim_(params.pool.layout.head_dim),
         padded_(PaddedHeadDim(head_dim_)) {}
 
-  void RunUnit(const AttentionUnit& unit, AttentionThreadScratch& scratch) const;
+  // next: the unit that this thread is likely to run then, to be prefetched.
+  void RunUnit(const AttentionUnit& unit, const AttentionUnit& next,
+               AttentionThreadScratch& scratch) const;
   void MergeSplitPair(const SplitPair& pair, AttentionThreadScratch& scratch) const;
 
  private:
@@ -60,10 +62,15 @@ class Call {
 
   void LoadQuery(const float* q, float* prepared) const;
   void StoreResult(const float* total, float sum, float* out) const;
-  void AttendSegment(const AttentionUnit& unit, int segment, Tile& tile,
+  // The K tile that a unit reads first, of a segment.
+  const std::byte* FirstTile(const AttentionUnit& unit, int segment) const;
+  int FirstSegment(const AttentionUnit& unit) const;
+  void AttendSegment(const AttentionUnit& unit, int segment, const std::byte* ahead, Tile& tile,
                      AttentionThreadScratch& scratch) const;
-  void KeepPartials(const AttentionUnit& unit, Tile& tile, AttentionThreadScratch& scratch) const;
-  void FinishTile(const AttentionUnit& unit, Tile& tile, AttentionThreadScratch& scratch) const;
+  void KeepPartials(const AttentionUnit& unit, const std::byte* ahead, Tile& tile,
+                    AttentionThreadScratch& scratch) const;
+  void FinishTile(const AttentionUnit& unit, const std::byte* ahead, Tile& tile,
+                  AttentionThreadScratch& scratch) const;
 
   const AttentionParams& params_;
   const AttentionKernels kernels_;
@@ -94,7 +101,19 @@ void Call::StoreResult(const float* total, float sum, float* out) const {
   }
 }
 
-void Call::AttendSegment(const AttentionUnit& unit, int segment, Tile& tile,
+int Call::FirstSegment(const AttentionUnit& unit) const {
+  return unit.planned->split ? unit.segment
+                             : PairVisible(*unit.planned, unit.pair_begin).begin / kSegmentTokens;
+}
+
+const std::byte* Call::FirstTile(const AttentionUnit& unit, int segment) const {
+  const int begin =
+      std::max(PairVisible(*unit.planned, unit.pair_begin).begin, segment * kSegmentTokens);
+  return params_.pool.tile(unit.planned->group.block_table[begin / kBlockSize], params_.layer,
+                           KvKind::kKey, unit.kv_head);
+}
+
+void Call::AttendSegment(const AttentionUnit& unit, int segment, const std::byte* ahead, Tile& tile,
                          AttentionThreadScratch& scratch) const {
   // Ranges grow with the row: the first pair sees farthest back, the last pair farthest ahead.
   const int begin = std::max(tile.visible[0].begin, segment * kSegmentTokens);
@@ -106,6 +125,7 @@ void Call::AttendSegment(const AttentionUnit& unit, int segment, Tile& tile,
                            .block_begin = begin / kBlockSize,
                            .block_end = (end + kBlockSize - 1) / kBlockSize,
                            .scale = params_.scale,
+                           .ahead = ahead,
                            .num_pairs = tile.num_pairs,
                            .visible = tile.visible,
                            .q = scratch.q.get(),
@@ -116,9 +136,9 @@ void Call::AttendSegment(const AttentionUnit& unit, int segment, Tile& tile,
                            .padded_value = scratch.padded_value.get()});
 }
 
-void Call::KeepPartials(const AttentionUnit& unit, Tile& tile,
+void Call::KeepPartials(const AttentionUnit& unit, const std::byte* ahead, Tile& tile,
                         AttentionThreadScratch& scratch) const {
-  AttendSegment(unit, unit.segment, tile, scratch);
+  AttendSegment(unit, unit.segment, ahead, tile, scratch);
   for (int i = 0; i < tile.num_pairs; ++i) {
     const PartialState partial =
         Partial(*unit.planned, unit.kv_head, unit.pair_begin + i, unit.segment);
@@ -128,15 +148,16 @@ void Call::KeepPartials(const AttentionUnit& unit, Tile& tile,
   }
 }
 
-void Call::FinishTile(const AttentionUnit& unit, Tile& tile,
+void Call::FinishTile(const AttentionUnit& unit, const std::byte* ahead, Tile& tile,
                       AttentionThreadScratch& scratch) const {
   float max[kMaxTilePairs], sum[kMaxTilePairs] = {};
   std::fill_n(max, tile.num_pairs, -std::numeric_limits<float>::infinity());
   std::fill_n(scratch.total.get(), size_t(tile.num_pairs) * padded_, 0.0f);
-  const int first = tile.visible[0].begin / kSegmentTokens;
+  const int first = FirstSegment(unit);
   const int last = (tile.visible[tile.num_pairs - 1].end - 1) / kSegmentTokens;
   for (int segment = first; segment <= last; ++segment) {
-    AttendSegment(unit, segment, tile, scratch);
+    AttendSegment(unit, segment, segment < last ? FirstTile(unit, segment + 1) : ahead, tile,
+                  scratch);
     for (int i = 0; i < tile.num_pairs; ++i) {
       if (!SeesSegment(tile.visible[i], segment)) continue;
       const size_t at = size_t(i) * padded_;
@@ -150,7 +171,9 @@ void Call::FinishTile(const AttentionUnit& unit, Tile& tile,
   }
 }
 
-void Call::RunUnit(const AttentionUnit& unit, AttentionThreadScratch& scratch) const {
+void Call::RunUnit(const AttentionUnit& unit, const AttentionUnit& next,
+                   AttentionThreadScratch& scratch) const {
+  const std::byte* ahead = FirstTile(next, FirstSegment(next));
   Tile tile;
   tile.num_pairs = unit.pair_end - unit.pair_begin;
   for (int i = 0; i < tile.num_pairs; ++i) {
@@ -160,9 +183,9 @@ void Call::RunUnit(const AttentionUnit& unit, AttentionThreadScratch& scratch) c
               scratch.q.get() + size_t(i) * padded_);
   }
   if (unit.planned->split) {
-    KeepPartials(unit, tile, scratch);
+    KeepPartials(unit, ahead, tile, scratch);
   } else {
-    FinishTile(unit, tile, scratch);
+    FinishTile(unit, ahead, tile, scratch);
   }
 }
 
@@ -207,7 +230,9 @@ void CpuBackend::Attention(const AttentionParams& params) {
   std::atomic<int64_t> next{0};
   pool_.Parallel([&](int thread) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < plan.num_units();) {
-      call.RunUnit(plan.unit(i), scratch.threads[thread]);
+      // Each of the other threads takes about one unit while this one runs.
+      const int64_t likely = std::min(i + pool_.num_threads(), plan.num_units() - 1);
+      call.RunUnit(plan.unit(i), plan.unit(likely), scratch.threads[thread]);
     }
   });
   const int64_t num_pairs = plan.num_split_pairs();

@@ -238,8 +238,9 @@ void AttendSegmentOf(const SegmentTask& task) {
   for (int b = task.block_begin; b < task.block_end; ++b) {
     const T* value = tile(b, KvKind::kValue);
     const Rows<T> key_rows = {tile(b, KvKind::kKey), value, kBlockSize};
-    const Rows<T> value_rows =
-        ValueRows(task, value, tile(std::min(b + 1, task.block_end - 1), KvKind::kKey));
+    const T* next =
+        b + 1 < task.block_end ? tile(b + 1, KvKind::kKey) : reinterpret_cast<const T*>(task.ahead);
+    const Rows<T> value_rows = ValueRows(task, value, next);
     for (int pair = 0, n; pair < task.num_pairs; pair += n) {
       n = task.num_pairs - pair;
       if (n > kMaxLastPairs) n = kTilePairs;

@@ -6,7 +6,8 @@
 // with up to 6 pairs at a time (2 on AVX2): 4 vectors × 6 pairs of accumulators, so that a vector
 // of K or V is loaded once per 6 FMAs and the loop is bound by FMA when there are many rows.
 // With one row it is bound by memory: each block is 2 · tile_bytes, and while one tile is
-// contracted the next (V of this block, K of the next) is prefetched.
+// contracted the next (V of this block, K of the next, also of the next segment or unit) is
+// prefetched.
 #pragma once
 
 #include "kernels/cpu/attention.h"
@@ -29,6 +30,7 @@ struct SegmentTask {
   int block_begin = 0;  // [block_begin, block_end) hold every position seen by any pair
   int block_end = 0;
   float scale = 0;
+  const std::byte* ahead = nullptr;  // the tile that is read after these blocks, to be prefetched
   int num_pairs = 0;
   const VisibleRange* visible = nullptr;  // [num_pairs]
   const float* q = nullptr;               // [num_pairs, padded], rounded for BF16 tiles

@@ -219,10 +219,11 @@ class ClusterClientImpl final : public ClusterClient {
     }
 
     void OnEnd(size_t index, absl::Status status) {
-      std::shared_ptr<Call> ended;
       {
+        // The call ends here, and with it its hold on the channel: before Release, after which the
+        // client may go, since the last channel must not end on a thread of gRPC's own.
         std::lock_guard lock(mutex_);
-        ended = std::move(call_);
+        call_ = nullptr;
       }
       if (!finished_ && !cancelled()) {
         if (absl::IsUnavailable(status)) {
@@ -308,20 +309,23 @@ class ClusterClientImpl final : public ClusterClient {
   // Best effort: without it the request ends by itself, or with its handle.
   void SendStop(size_t index, const std::string& id) {
     struct StopCall {
-      grpc::ClientContext context;
+      std::optional<grpc::ClientContext> context{std::in_place};
       v1::StopRequest request;
       v1::StopReply reply;
     };
     auto call = std::make_shared<StopCall>();
     call->request.set_id(id);
-    call->context.set_deadline(std::chrono::system_clock::now() + kStopTimeout);
+    call->context->set_deadline(std::chrono::system_clock::now() + kStopTimeout);
     {
       std::lock_guard lock(mutex_);
       ++open_[index];
       ++num_calls_;
     }
-    stubs_[index]->async()->Stop(&call->context, &call->request, &call->reply,
-                                 [this, call, index](const grpc::Status&) { Release(index); });
+    stubs_[index]->async()->Stop(&*call->context, &call->request, &call->reply,
+                                 [this, call, index](const grpc::Status&) {
+                                   call->context.reset();  // as in OnEnd
+                                   Release(index);
+                                 });
   }
 
   void Release(size_t index) {

@@ -10,10 +10,8 @@
 
 #include "core/clock.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/server_posix.h"
 #include "lynx.grpc.pb.h"
 #include "rpc/channel.h"
-#include "rpc/connection_acceptor.h"
 #include "rpc/convert.h"
 
 namespace lynx {
@@ -284,14 +282,15 @@ class DaemonServerImpl final : public DaemonServer {
     backing_.watchdog_s = watchdog_s;
   }
   ~DaemonServerImpl() override {
-    acceptor_.reset();
     if (server_ == nullptr) return;
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
   }
 
   absl::Status Listen(const std::string& address) {
-    LYNX_ASSIGN_OR_RETURN(acceptor_, ConnectionAcceptor::Listen(address));
     grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2000);
@@ -300,8 +299,9 @@ class DaemonServerImpl final : public DaemonServer {
     builder.RegisterService(&decode_);
     builder.RegisterService(&prefill_);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return absl::InternalError("gRPC: the server does not start");
-    acceptor_->Start([this](int socket) { grpc::AddInsecureChannelFromFd(server_.get(), socket); });
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError(absl::StrCat(address, ": cannot listen there"));
+    }
     return absl::OkStatus();
   }
 
@@ -316,7 +316,6 @@ class DaemonServerImpl final : public DaemonServer {
   DecodeService decode_;
   PrefillService prefill_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 
 }  // namespace

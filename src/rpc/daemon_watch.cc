@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -19,7 +20,9 @@ constexpr auto kDeadline = std::chrono::milliseconds(2000);
 // One question under way: owns what gRPC writes into.
 template <typename Reply>
 struct Question {
-  grpc::ClientContext context;
+  // It keeps the channel alive. Its end must come before Closed is called: a channel that ends on
+  // one of gRPC's own threads, as the last one, makes that thread wait for itself.
+  std::optional<grpc::ClientContext> context{std::in_place};
   Reply reply;
 };
 
@@ -42,8 +45,8 @@ class DaemonWatchImpl final : public DaemonWatch {
     std::unique_lock lock(mutex_);
     stopping_ = true;
     for (auto& entry : entries_) {
-      if (entry->info) entry->info->context.TryCancel();
-      if (entry->stats) entry->stats->context.TryCancel();
+      if (entry->info) entry->info->context->TryCancel();
+      if (entry->stats) entry->stats->context->TryCancel();
     }
     changed_.notify_all();
     changed_.wait(lock, [&] { return num_open_ == 0; });
@@ -91,40 +94,41 @@ class DaemonWatchImpl final : public DaemonWatch {
   // Needs mutex_. gRPC never runs a callback inside the call that starts it.
   void AskInfo(Entry& entry) {
     auto question = std::make_shared<Question<v1::DaemonInfo>>();
-    question->context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    question->context->set_deadline(std::chrono::system_clock::now() + kDeadline);
     entry.info = question;
     ++num_open_;
     static const v1::InfoRequest kRequest;
-    entry.stub->async()->Info(&question->context, &kRequest, &question->reply,
-                              [this, &entry, question](const grpc::Status& status) {
-                                OnInfo(entry, question->reply, status);
-                              });
+    entry.stub->async()->Info(
+        &*question->context, &kRequest, &question->reply,
+        [this, &entry, question](const grpc::Status& status) { OnInfo(entry, *question, status); });
   }
 
   void AskStats(Entry& entry) {
     auto question = std::make_shared<Question<v1::StatsReply>>();
-    question->context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    question->context->set_deadline(std::chrono::system_clock::now() + kDeadline);
     entry.stats = question;
     ++num_open_;
     static const v1::StatsRequest kRequest;
-    entry.stub->async()->Stats(&question->context, &kRequest, &question->reply,
+    entry.stub->async()->Stats(&*question->context, &kRequest, &question->reply,
                                [this, &entry, question](const grpc::Status& status) {
                                  std::lock_guard lock(mutex_);
                                  if (status.ok()) entry.daemon.stats = question->reply;
                                  entry.stats.reset();
+                                 question->context.reset();
                                  Closed();
                                });
   }
 
-  void OnInfo(Entry& entry, v1::DaemonInfo& reply, const grpc::Status& status) {
+  void OnInfo(Entry& entry, Question<v1::DaemonInfo>& question, const grpc::Status& status) {
     WatchedDaemon copy;
     bool report = false;
     {
       std::lock_guard lock(mutex_);
       entry.daemon.reachable = status.ok();
       entry.daemon.error = status.error_message();
-      if (status.ok()) entry.daemon.info = reply;
+      if (status.ok()) entry.daemon.info = question.reply;
       entry.info.reset();
+      question.context.reset();
       report = !stopping_ && on_info_;
       if (report) copy = entry.daemon;
       if (!report) Closed();

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -12,11 +11,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "rpc/channel.h"
 #include "rpc/cluster_client.h"
 #include "rpc/convert.h"
 #include "rpc/daemon_info.h"
 #include "rpc/daemon_server.h"
+#include "rpc/daemon_watch.h"
 #include "rpc/prefill_client.h"
 
 namespace lynx {
@@ -34,6 +33,7 @@ class ScriptedEngine final : public Engine {
     std::lock_guard lock(mutex_);
     requests_.push_back(std::move(request));
     sinks_.push_back(std::move(sink));
+    ended_.push_back(false);
     changed_.notify_all();
   }
   void SubmitPrefill(RemotePrefillRequest job, PrefillSink sink) override {
@@ -47,15 +47,19 @@ class ScriptedEngine final : public Engine {
     rounds_.push_back(std::move(request));
     changed_.notify_all();
   }
+  // As of a real engine, no output follows the last one.
   void Cancel(std::string id) override {
     OutputSink sink;
     {
       std::lock_guard lock(mutex_);
-      const bool is_first = std::find(cancelled_.begin(), cancelled_.end(), id) == cancelled_.end();
       cancelled_.push_back(id);
       changed_.notify_all();
-      if (!is_first || !answers_cancel_) return;
-      sink = sinks_.back();
+      const auto request = std::find_if(requests_.begin(), requests_.end(),
+                                        [&](const Request& r) { return r.id == id; });
+      const size_t index = request - requests_.begin();
+      if (!answers_cancel_ || request == requests_.end() || ended_[index]) return;
+      ended_[index] = true;
+      sink = sinks_[index];
     }
     EngineOutput output;
     output.finish_reason = FinishReason::kAbort;
@@ -91,7 +95,13 @@ class ScriptedEngine final : public Engine {
   }
   void Emit(size_t i, EngineOutput output) {
     WaitUntil([&] { return sinks_.size() > i; });
-    sinks_.at(i)(std::move(output));
+    OutputSink sink;
+    {
+      std::lock_guard lock(mutex_);
+      if (output.finished()) ended_.at(i) = true;
+      sink = sinks_.at(i);
+    }
+    sink(std::move(output));
   }
   RemotePrefillRequest job(size_t i) {
     WaitUntil([&] { return jobs_.size() > i; });
@@ -114,6 +124,7 @@ class ScriptedEngine final : public Engine {
   std::condition_variable changed_;
   std::vector<Request> requests_;
   std::deque<OutputSink> sinks_;
+  std::vector<bool> ended_;  // their last output is out
   std::vector<RemotePrefillRequest> jobs_;
   std::deque<PrefillSink> prefill_sinks_;
 };
@@ -580,30 +591,20 @@ TEST(Prefill, LostDaemonIsAnError) {
   EXPECT_TRUE(Eventually([&] { return !client->available(); }));
 }
 
-// gRPC's own listener aborts here.
-TEST(Server, EndsWhileClientsConnect) {
-  std::string address;
-  {
-    Daemon daemon(ReadyInfo("decode0"));
-    address = daemon.address;
-  }
-  std::atomic<bool> over = false;
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 4; ++i) {
-    clients.emplace_back([&] {
-      while (!over) {
-        const auto channel = OpenChannel(address);
-        channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::milliseconds(3));
+// What a question keeps of the channel is given back before the watch takes it for answered: a
+// channel must not end on one of gRPC's own threads, which would wait for itself.
+TEST(Watch, EndsWhileAnswersArrive) {
+  const Daemon daemon(ReadyInfo("decode0"));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) {
+        const auto watch = DaemonWatch::Create({daemon.address}, /*with_stats=*/true, nullptr);
+        EXPECT_TRUE(i % 2 == 0 || Eventually([&] { return watch->Get(0).reachable; }));
       }
     });
   }
-  for (int i = 0; i < 150; ++i) {
-    const auto server = DaemonServer::Create(address, 30, [] { return ReadyInfo("decode0"); });
-    ASSERT_TRUE(server.ok()) << server.status();
-    std::this_thread::sleep_for(std::chrono::milliseconds(i % 5));
-  }
-  over = true;
-  for (std::thread& client : clients) client.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Server, AnAddressInUseIsAnError) {
@@ -611,7 +612,7 @@ TEST(Server, AnAddressInUseIsAnError) {
   const auto info = [] { return ReadyInfo("decode1"); };
   const auto second = DaemonServer::Create(daemon.address, 30, info);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(second.status().message(), HasSubstr("Address already in use"));
+  EXPECT_THAT(second.status().message(), HasSubstr("cannot listen there"));
   const std::string everywhere = absl::StrCat("0.0.0.0", daemon.address.substr(9));
   EXPECT_FALSE(DaemonServer::Create(everywhere, 30, info).ok());
   EXPECT_FALSE(DaemonServer::Create("no-port", 30, info).ok());

@@ -173,7 +173,6 @@ class EngineImpl final : public Engine {
   int64_t StepNs() const;
   RemotePrefillEvent& Report(Sequence& s);
 
-  // prefill_jobs.cc
   // self_speculation.cc
   void StartSelfDrafts(Sequence& s);
   void UseSelfDraftLogits(const BatchEntry& entry);
@@ -184,6 +183,7 @@ class EngineImpl final : public Engine {
   SelfDraftSituation DraftingSituation(const Sequence& s, int num_draft_tokens) const;
   void ObserveWork(int64_t ns);
 
+  // prefill_jobs.cc
   bool StartSending(Sequence& s);
   void AfterLayer(int layer);
   void FinishPrefillJob(Sequence& s, TokenOutput first_token);
@@ -211,8 +211,8 @@ class EngineImpl final : public Engine {
   DraftPolicy draft_policy_;
   VerifyPolicy verify_policy_;
   AnchorPolicy anchor_policy_;
-  LearntMean first_token_ns_;  // per token that the prefill side computed
   SelfDraftPolicy self_draft_policy_;
+  LearntMean first_token_ns_;  // per token that the prefill side computed
   LearntMean refine_ns_;       // per token of a hand-off
   Sampler sampler_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
@@ -230,8 +230,8 @@ class EngineImpl final : public Engine {
   // How long steps took of late: those with prompt rows, and those without. 0: none yet.
   int64_t prompt_step_ns_ = 0, answer_step_ns_ = 0;
   bool prompts_wait_ = false;  // prompts are in work
-
   int num_decoding_ = 0;       // sequences that make tokens step by step
+
   // Of the current step, kept to avoid allocation.
   std::vector<Command> commands_;
   std::vector<RowRequest> row_requests_;

@@ -24,7 +24,7 @@ namespace lynx {
 
 struct PackedFileHeader {
   char magic[8];  // "LYNXPACK"
-  uint64_t key;   // what the matrices were made from (weight_cache.h)
+  uint64_t key;   // what the matrices were made from (weights.h)
   uint64_t file_bytes;
   uint32_t version;
   uint32_t num_matrices;

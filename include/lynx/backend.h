@@ -103,7 +103,7 @@ struct RopeTable {
 struct RowGroup {
   int row_begin = 0;
   int num_rows = 0;
-  int position = 0;                      // of the first row
+  int position = 0;                      // of the first row, in these blocks: drafts may skip some
   const BlockId* block_table = nullptr;  // blocks for positions 0 .. position + num_rows - 1
 };
 

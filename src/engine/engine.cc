@@ -142,7 +142,7 @@ bool EngineImpl::Step() {
   bool progress = ApplyCommands();
   progress |= PollReceiver();
   progress |= PollSender();
-  Schedule();
+  progress |= Schedule();
   AdmitWaiting();
   if (!batch_.empty()) {
     RunBatch();
@@ -231,7 +231,8 @@ RowRequest EngineImpl::Ask(const Sequence& s) const {
   return r;
 }
 
-void EngineImpl::Schedule() {
+// Fills the batch. True when a sequence went on without rows.
+bool EngineImpl::Schedule() {
   batch_.Clear();
   RemoveFinished();
   prompts_wait_ = AnyPrompt();
@@ -251,7 +252,7 @@ void EngineImpl::Schedule() {
     // Preempted blocks that others share were counted but not freed: then it waits a step.
     if (AllocateBlocks(s, grant.num_new_blocks)) AddRows(s, grant.num_rows);
   }
-  EndUnscheduledSelfDrafts();
+  return EndUnscheduledSelfDrafts();
 }
 
 // Finished sequences leave; those that wait again change lists.

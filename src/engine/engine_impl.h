@@ -61,7 +61,7 @@ class EngineImpl final : public Engine {
   bool Idle() const;
   void AbortAll();
   void RefuseRest();
-  void Schedule();
+  bool Schedule();
   RowRequest Ask(const Sequence& s) const;
   void RemoveFinished();
   bool HasWork() const;
@@ -177,7 +177,8 @@ class EngineImpl final : public Engine {
   void StartSelfDrafts(Sequence& s);
   void UseSelfDraftLogits(const BatchEntry& entry);
   void EndSelfDrafts(Sequence& s);
-  void EndUnscheduledSelfDrafts();
+  bool EndUnscheduledSelfDrafts();
+  void DropLastDraft(Sequence& s);
   void ObserveSelfDrafts(Sequence& s, int num_judged, int num_accepted);
   int NumAttended(int num_tokens) const;
   SelfDraftSituation DraftingSituation(const Sequence& s, int num_draft_tokens) const;

@@ -9,8 +9,9 @@
 //                               pass overwrite the drafts' KV, as after a hand-off
 //   kVerifying -> kRunning      one token more than drafts were right
 //
-// A draft row that the scheduler leaves out (no block, no budget) ends the drafting, so that a
-// sequence that runs never waits for room for its drafts.
+// A draft row that the scheduler leaves out (no block, no budget) ends the drafting, and where the
+// last draft could not be judged without another block, that one is dropped: a sequence that runs
+// never waits for room for its drafts.
 #include <algorithm>
 #include <utility>
 
@@ -57,11 +58,29 @@ void EngineImpl::EndSelfDrafts(Sequence& s) {
   s.state = s.drafts.empty() ? State::kRunning : State::kVerifying;
 }
 
-void EngineImpl::EndUnscheduledSelfDrafts() {
+// True when there were any: they have other rows to ask for.
+bool EngineImpl::EndUnscheduledSelfDrafts() {
+  bool any = false;
   for (const Owned& s : seated_) {
     const bool runs = std::exchange(s->has_self_draft_row, false);
-    if (s->state == State::kSelfDrafting && !runs) EndSelfDrafts(*s);
+    if (s->state != State::kSelfDrafting || runs) continue;
+    const int end = s->num_tokens() + s->num_drafts();
+    const bool lacks_block = BlocksFor(end) > static_cast<int>(s->block_table.size());
+    if (lacks_block && !s->drafts.empty()) DropLastDraft(*s);
+    EndSelfDrafts(*s);
+    any = true;
   }
+  return any;
+}
+
+void EngineImpl::DropLastDraft(Sequence& s) {
+  s.counts.RemoveOutput(s.drafts.back());
+  s.drafts.pop_back();
+  s.draft_margins.pop_back();
+  s.draft_ns.pop_back();
+  if (s.num_shown_drafts <= s.num_drafts()) return;
+  --s.num_shown_drafts;
+  ++Output(s).num_revoked_drafts;
 }
 
 void EngineImpl::ObserveSelfDrafts(Sequence& s, int num_judged, int num_accepted) {

@@ -149,6 +149,35 @@ TEST(SelfSpeculation, PreemptionAndPrefixHitsChangeNothing) {
   EXPECT_EQ(second.tokens, Alone(turn));
 }
 
+// Another one holds all other blocks while its KV does not come: what the sequence's own blocks
+// take is decoded, no less than without drafts.
+TEST(SelfSpeculation, NoTokenWaitsForABlockForDrafts) {
+  EngineOptions options = Drafting(4);
+  options.max_local_prefill_length = 100;
+  options.num_kv_blocks = 7;
+  Pair pair(options);
+  bool open = false;
+  pair.link.allow = [&](ScriptedLink::Stage) { return open; };
+  Request local = MakeRequest("local", RandomPrompt(90, 1), 150);
+  local.show_drafts = true;
+  const Request remote = MakeRequest("remote", RandomPrompt(190, 2), 30);
+  pair.Submit(remote);
+  pair.Submit(local);
+  pair.StepTimes(5);
+  ASSERT_EQ(pair.decode->stats().blocks_free, 1);
+  const size_t most = 3 * kBlockSize + 1 - local.prompt_ids.size();
+  for (int i = 0; i < 200 && pair.clients["local"].tokens.size() < most; ++i) {
+    EXPECT_TRUE(pair.decode->Step()) << "nothing was done while something could be";
+  }
+  EXPECT_EQ(pair.clients["local"].tokens.size(), most);
+  EXPECT_EQ(pair.decode->stats().num_preemptions, 0);
+  open = true;
+  pair.RunAll();
+  for (const Request& r : {local, remote}) EXPECT_EQ(pair.clients[r.id].tokens, Alone(r)) << r.id;
+  EXPECT_GT(pair.clients["local"].last.timeline.num_self_accepted, 0);
+  pair.ExpectNoLeak();
+}
+
 TEST(SelfSpeculation, ShownDraftsAreRevokedWhenWrong) {
   Request r = MakeRequest("a", RandomPrompt(200, 5), 60);
   r.show_drafts = true;

@@ -12,7 +12,7 @@ namespace lynx::cpu {
 class WeightMemory {
  public:
   // Aligned to 64 bytes, contents undefined; null when there is not so much. A run of memory goes
-  // back when the last weight in it does.
+  // back when the last weight in it does, the newest run not before this object.
   std::shared_ptr<std::byte> Take(size_t bytes);
 
  private:

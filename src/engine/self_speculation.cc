@@ -27,7 +27,7 @@ void EngineImpl::StartSelfDrafts(Sequence& s) {
   const DraftContextOptions context = {
       // With a sliding window there is no first block to see.
       .num_first_blocks = model_.config().sliding_window > 0 ? 0 : 1,
-      .num_recent_blocks = (options_.draft_context_tokens + kBlockSize - 1) / kBlockSize};
+      .num_recent_blocks = BlocksFor(options_.draft_context_tokens)};
   const int num_drafts = std::min(
       room,
       self_draft_policy_.Start(DraftingSituation(s, context.max_tokens()), s.self_draft_record));

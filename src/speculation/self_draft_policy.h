@@ -55,7 +55,6 @@ class SelfDraftPolicy {
 
   // num_drafts: always so many (0: never), or as this policy decides.
   explicit SelfDraftPolicy(std::optional<int> num_drafts);
-  bool enabled() const { return num_drafts_ != 0; }
 
   // How many drafts to make at most before the next token; 0: none.
   int Start(const SelfDraftSituation& now, const SelfDraftRecord& record) const;

@@ -161,7 +161,6 @@ TEST(SelfDraftPolicy, AFixedNumberIsKept) {
   const SelfDraftPolicy three(3), none(0);
   EXPECT_EQ(three.Start({.num_attended = 5, .with_prompts = true}, {}), 3);
   EXPECT_TRUE(three.Continue({}, {}, std::vector<float>{0}));
-  EXPECT_FALSE(none.enabled());
   EXPECT_EQ(none.Start({.num_attended = 9000}, {}), 0);
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -52,6 +53,9 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
   // made.
   std::vector<std::string> command = CommandOf(arguments, options.network_namespace);
   std::vector<std::string> environment = Environment(options.environment);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (const int core : options.cores) CPU_SET(core, &cores);
   const std::vector<char*> argv = Pointers(command), envp = Pointers(environment);
   const int log = options.log_file.empty() ? -1
                                            : open(options.log_file.c_str(),
@@ -69,6 +73,7 @@ absl::StatusOr<pid_t> SpawnSelf(const std::vector<std::string>& arguments,
     setpgid(0, 0);  // Ctrl-C goes to the parent, which stops its children in order
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
+    if (!options.cores.empty() && sched_setaffinity(0, sizeof cores, &cores) != 0) _exit(1);
     if (log >= 0 && (dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0)) _exit(1);
     execvpe(argv[0], argv.data(), envp.data());
     _exit(127);

@@ -14,6 +14,7 @@ struct SpawnOptions {
   std::string network_namespace;  // a name of `ip netns`; empty: the caller's
   std::string log_file;           // stdout and stderr are appended to it; empty: the caller's
   std::vector<std::string> environment;  // "NAME=VALUE", added to the caller's
+  std::vector<int> cores;                // it runs on these only; empty: where the caller may
 };
 
 // Runs this very program with other arguments. The child gets SIGTERM when the thread that called

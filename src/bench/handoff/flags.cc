@@ -36,6 +36,9 @@ void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* o) {
   command.add_option("--threads", o->threads, "Compute threads of each daemon")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command.add_flag("--own-cores", o->own_cores,
+                   "Each daemon runs on as many cores as --threads says, and no other daemon on "
+                   "them, as on hosts of their own");
   command.add_option("--repeat", o->repeat, "Prompts of each cell")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

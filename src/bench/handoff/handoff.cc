@@ -125,6 +125,7 @@ class HandoffBench {
   absl::Status AnswerColocated() {
     ClusterConfig config = ConfigOf({"bf16", "default"});
     config.colocated = true;
+    config.generation.threads = 0;  // the text is the same, and here nobody measures
     LYNX_RETURN_IF_ERROR(StartCluster({"bf16", "colocated"}, std::move(config), false));
     HandoffServers& cluster = *clusters_.at({"bf16", "colocated"});
     LYNX_RETURN_IF_ERROR(cluster.WaitReady());
@@ -183,13 +184,15 @@ class HandoffBench {
   absl::Status StartCluster(const ClusterKey& key, ClusterConfig config, bool in_lab) {
     std::lock_guard lock(mutex_);
     if (stopped_) return absl::CancelledError("stopped");
+    const int cores_each = options_.own_cores && !config.colocated ? options_.threads : 0;
     LYNX_ASSIGN_OR_RETURN(
         clusters_[key],
         HandoffServers::Start({.config = std::move(config),
                                .directory = directory_->path(),
                                .name = absl::StrCat(key.first, "-", clusters_.size()),
                                .in_lab = in_lab,
-                               .port_offset = static_cast<int>(clusters_.size())}));
+                               .port_offset = static_cast<int>(clusters_.size()),
+                               .cores_each = cores_each}));
     return absl::OkStatus();
   }
 
@@ -220,6 +223,8 @@ class HandoffBench {
                        .prompt_tokens = num_tokens,
                        .busy = busy,
                        .prefill_cached = options_.prefill_cached,
+                       .threads = options_.threads,
+                       .own_cores = options_.own_cores,
                        .runs = {}});
     }
     for (const HandoffQuestion& question : questions_.of_length.at(num_tokens)) {

@@ -26,6 +26,7 @@ struct BenchHandoffOptions {
   std::string corpus = "bench/prompts";
   std::string json;
   bool prefill_cached = false;
+  bool own_cores = false;  // each daemon has `threads` cores of its own
   bool list = false;
 };
 void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* options);

@@ -147,6 +147,8 @@ Json Place(const HandoffCell& cell) {
                 {"prompt_tokens", cell.prompt_tokens},
                 {"prefill_busy", cell.busy},
                 {"prefill_cached", cell.prefill_cached},
+                {"threads", cell.threads},
+                {"own_cores", cell.own_cores},
                 {"n", cell.runs.size()}};
   if (!cell.link.shaped) {
     for (const char* name : {"link_bps", "rtt_s", "link_measured_bps", "rtt_measured_s"}) {

@@ -19,6 +19,8 @@ struct HandoffCell {
   int prompt_tokens = 0;
   bool busy = false;
   bool prefill_cached = false;  // the prefill daemon had the prompt's KV
+  int threads = 0;              // of each daemon
+  bool own_cores = false;       // and as many cores, which no other daemon uses
 
   struct Run {
     HandoffSample sample;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/handoff/servers.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -27,6 +28,18 @@ constexpr auto kCallLimit = std::chrono::seconds(20);
 constexpr size_t kLogBytesShown = 1500;
 // In a lab, where nobody else listens.
 constexpr int kGatewayPort = 8000, kPrefillPort = 9100, kDecodePort = 9200;
+
+// The cores that this process may use.
+std::vector<int> AllowedCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
 
 }  // namespace
 
@@ -69,14 +82,25 @@ absl::Status HandoffServers::FillAddresses() {
 absl::Status HandoffServers::StartAll() {
   std::ofstream(absl::StrCat(options_.directory, "/", options_.name, ".yaml"))
       << ToYaml(options_.config);
-  if (!options_.config.colocated) LYNX_RETURN_IF_ERROR(Spawn("prefill", "p0"));
-  LYNX_RETURN_IF_ERROR(Spawn("decode", "d0"));
-  return Spawn("gateway", "d0");
+  std::vector<int> prefill_cores, decode_cores;
+  if (const int each = options_.cores_each; each > 0) {
+    const std::vector<int> all = AllowedCores();
+    if (std::ssize(all) < 2 * each) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(each, " cores for each daemon, but this machine has ", all.size()));
+    }
+    prefill_cores.assign(all.begin(), all.begin() + each);
+    decode_cores.assign(all.begin() + each, all.begin() + 2 * each);
+  }
+  if (!options_.config.colocated) LYNX_RETURN_IF_ERROR(Spawn("prefill", "p0", prefill_cores));
+  LYNX_RETURN_IF_ERROR(Spawn("decode", "d0", decode_cores));
+  return Spawn("gateway", "d0", {});
 }
 
-absl::Status HandoffServers::Spawn(const std::string& role, const char* host) {
+absl::Status HandoffServers::Spawn(const std::string& role, const char* host,
+                                   std::vector<int> cores) {
   const std::string file = absl::StrCat(options_.directory, "/", options_.name);
-  SpawnOptions how{.log_file = absl::StrCat(file, ".", role, ".log")};
+  SpawnOptions how{.log_file = absl::StrCat(file, ".", role, ".log"), .cores = std::move(cores)};
   if (options_.in_lab) {
     how.network_namespace = NetworkLab::NamespaceOf(host);
     how.environment = {absl::StrCat("UCX_NET_DEVICES=", NetworkLab::kDevice)};

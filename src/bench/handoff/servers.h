@@ -25,6 +25,9 @@ class HandoffServers {
     std::string name;       // of their files
     bool in_lab = false;    // gateway and decode on d0, prefill on p0
     int port_offset = 0;    // in a lab: distinct for clusters that live together
+    // So many cores for the prefill daemon and as many others for the decode daemon, as on hosts of
+    // their own; 0: all may use all.
+    int cores_each = 0;
   };
   // Returns once the processes run; they still load the model.
   static absl::StatusOr<std::unique_ptr<HandoffServers>> Start(Options options);
@@ -43,7 +46,7 @@ class HandoffServers {
   explicit HandoffServers(Options options) : options_(std::move(options)) {}
   absl::Status FillAddresses();
   absl::Status StartAll();
-  absl::Status Spawn(const std::string& role, const char* host);
+  absl::Status Spawn(const std::string& role, const char* host, std::vector<int> cores);
   void Signal(int signal);
   bool Reap();  // true: none is left
   std::string EndOfLogs() const;

@@ -13,6 +13,8 @@
 
 namespace lynx::cpu {
 
+struct GemmScratch;  // gemm_scratch.h
+
 class CpuBackend final : public Backend {
  public:
   struct Options {
@@ -72,7 +74,6 @@ class CpuBackend final : public Backend {
  private:
   explicit CpuBackend(const Options& options);
 
-  struct GemmScratch;       // gemm.cc: converted activations
   struct AttentionScratch;  // attention.cc: segment results
 
   Options options_;  // target resolved

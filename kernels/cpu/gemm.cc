@@ -6,33 +6,48 @@
 //      time, reads them from memory once, and runs every row group against them;
 //   3. finished sums get their bias and go to y.
 // Neither groups nor threads nor slabs change the order of operations of any output.
+#include "kernels/cpu/gemm.h"
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/dequantize.h"
 #include "kernels/cpu/float_mode.h"
-#include "kernels/cpu/gemm_kernels.h"
-#include "kernels/cpu/gemm_scratch.h"
 #include "kernels/cpu/pack.h"
 
 namespace lynx::cpu {
 namespace {
 
-constexpr int kSlabRows = 512;
-constexpr int kForkRows = 4;  // converting fewer rows costs less than a fork
+constexpr int kMaxSlabRows = 512;
+constexpr int64_t kMinSlabRows = 64;  // so that weights are not read from memory too often
+constexpr int kForkRows = 4;          // converting fewer rows costs less than a fork
 constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kF32Chunk = 512;  // inputs decoded at a time: two panels then fit the L2 cache
 constexpr int kF32Panels = 2;
 
-// Rows cut into groups of nearly equal size, none above the limit.
+// Rows cut into groups of nearly equal size, none above the limit, all but the last of whole units.
+// The limit is a multiple of the unit.
 struct RowGroups {
-  RowGroups(int num_rows, int max_rows) : rows(num_rows), count((rows + max_rows - 1) / max_rows) {}
-  int begin(int group) const { return static_cast<int>(int64_t{rows} * group / count); }
+  RowGroups(int num_rows, int max_rows, int unit = 1)
+      : rows(num_rows),
+        unit(unit),
+        count((rows + max_rows - 1) / max_rows),
+        units((rows + unit - 1) / unit) {}
+  int begin(int group) const {
+    return std::min(rows, static_cast<int>(int64_t{units} * group / count) * unit);
+  }
   int size(int group) const { return begin(group + 1) - begin(group); }
   int rows;
+  int unit;
   int count;
+  int units;
 };
+
+RowGroups Bf16Groups(int num_rows, const Bf16Kernels& kernels) {
+  return RowGroups(num_rows, kernels.max_rows, kernels.row_unit);
+}
 
 struct Slab {
   const float* x;  // [rows, k]
@@ -119,7 +134,7 @@ void Finish(const GemmOutput& out, int first_row, int rows, int64_t first_panel,
 GemmKernels::Kernel KernelFor(const GemmKernels& kernels, WeightType type) {
   switch (type) {
     case WeightType::kBf16:
-      return kernels.bf16;
+      return kernels.bf16.multiply;
     case WeightType::kQ4_0:
       return kernels.q4_0;
     case WeightType::kQ4_1:
@@ -137,9 +152,9 @@ void ConvertForFast(ThreadPool& pool, const GemmKernels& kernels, const Slab& sl
   const size_t blocks = size_t(slab.rows) * slab.blocks;
   if (std::any_of(outputs.begin(), outputs.end(), is_bf16)) {
     float* floats = a.floats.Reserve(blocks * kBlockInputs);
-    ForConversions(pool, slab, RowGroups(slab.rows, kernels.max_bf16_rows),
+    ForConversions(pool, slab, Bf16Groups(slab.rows, kernels.bf16),
                    [&](int first, const ConvertParams& params) {
-                     kernels.round_rows(params, floats + first * slab.blocks * kBlockInputs);
+                     kernels.bf16.round_rows(params, floats + first * slab.blocks * kBlockInputs);
                    });
   }
   if (!std::all_of(outputs.begin(), outputs.end(), is_bf16)) {
@@ -159,13 +174,15 @@ void RunFast(const GemmKernels& kernels, const Slab& slab, const GemmActivations
   const auto& weight = static_cast<const PackedWeight&>(*out.weight);
   const bool bf16 = weight.type() == WeightType::kBf16;
   const auto kernel = KernelFor(kernels, weight.type());
-  const RowGroups groups(slab.rows, bf16 ? kernels.max_bf16_rows : kernels.max_int8_rows);
+  const RowGroups groups =
+      bf16 ? Bf16Groups(slab.rows, kernels.bf16) : RowGroups(slab.rows, kernels.max_int8_rows);
   GemmStep step{.panels = panels,
                 .blocks = slab.blocks,
                 .weights = weight.panel(first_panel),
                 .weight_stride = weight.panel_stride(),
                 .scales = weight.panel_scales(first_panel),
                 .scale_stride = weight.scale_stride(),
+                .tile_rows = &scratch.tile_rows,
                 .acc = scratch.acc.get()};
   const int64_t block_bytes = weight.panel_stride() / slab.blocks;
   for (int g = 0; g < groups.count; ++g) {
@@ -192,15 +209,16 @@ void FastSlab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
               std::span<GemmThreadScratch> scratch) {
   ConvertForFast(pool, kernels, slab, outputs, activations);
   // A few panels stay in the cache while all row groups pass; with one group nothing has to.
-  const int max_rows = std::max(kernels.max_bf16_rows, kernels.max_int8_rows);
+  const int max_rows = std::max(kernels.bf16.max_rows, kernels.max_int8_rows);
   const int panels_at_once =
-      slab.rows <= std::min(kernels.max_bf16_rows, kernels.max_int8_rows) ? 4 : 2;
+      slab.rows <= std::min(kernels.bf16.max_rows, kernels.max_int8_rows) ? 4 : 2;
   pool.Parallel([&](int t) {
     scratch[t].acc.Reserve(size_t(max_rows) * panels_at_once * kPanelOutputs);
     ForPanels(outputs, t, pool.num_threads(), panels_at_once,
               [&](const GemmOutput& out, int64_t first_panel, int panels) {
                 RunFast(kernels, slab, activations, out, first_panel, panels, scratch[t]);
               });
+    if (std::exchange(scratch[t].tile_rows, 0) != 0) kernels.bf16.release();
   });
 }
 
@@ -270,20 +288,34 @@ void F32Slab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
   });
 }
 
+// A multiple of every kernel's unit.
+int SlabRows(const Bf16Kernels& kernels, int64_t k) {
+  if (kernels.max_slab_inputs == 0) return kMaxSlabRows;
+  const int64_t rows = kernels.max_slab_inputs / k / kMinSlabRows * kMinSlabRows;
+  return static_cast<int>(std::clamp<int64_t>(rows, kMinSlabRows, kMaxSlabRows));
+}
+
 }  // namespace
 
-void CpuBackend::Gemm(const float* x, int rows, int64_t k, std::span<const GemmOutput> outputs) {
-  const GemmKernels& kernels = GemmKernelsFor(options_.target);
-  gemm_scratch_->threads.resize(pool_.num_threads());
-  for (int begin = 0; begin < rows; begin += kSlabRows) {
-    const Slab slab{.x = x + begin * k,
+void RunGemm(ThreadPool& pool, const GemmKernels& kernels, const GemmCall& call,
+             GemmScratch& scratch) {
+  scratch.threads.resize(pool.num_threads());
+  const int slab_rows = SlabRows(kernels.bf16, call.k);
+  for (int begin = 0; begin < call.rows; begin += slab_rows) {
+    const Slab slab{.x = call.x + begin * call.k,
                     .row_begin = begin,
-                    .rows = std::min(kSlabRows, rows - begin),
-                    .k = k,
-                    .blocks = NumBlocks(k)};
-    const auto run = options_.compute == Compute::kFast ? FastSlab : F32Slab;
-    run(pool_, kernels, slab, outputs, gemm_scratch_->activations, gemm_scratch_->threads);
+                    .rows = std::min(slab_rows, call.rows - begin),
+                    .k = call.k,
+                    .blocks = NumBlocks(call.k)};
+    const auto run = call.compute == Compute::kFast ? FastSlab : F32Slab;
+    run(pool, kernels, slab, call.outputs, scratch.activations, scratch.threads);
   }
+}
+
+void CpuBackend::Gemm(const float* x, int rows, int64_t k, std::span<const GemmOutput> outputs) {
+  RunGemm(pool_, GemmKernelsFor(options_.target, rows),
+          {.x = x, .rows = rows, .k = k, .outputs = outputs, .compute = options_.compute},
+          *gemm_scratch_);
 }
 
 void CpuBackend::Logits(const LogitsParams& params) {

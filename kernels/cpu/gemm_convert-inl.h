@@ -23,15 +23,18 @@ inline void ForEachBlock(const ConvertParams& p, F&& f) {
   }
 }
 
+// x rounded to BF16, nearest even, as the bits of a float32. NaN stays NaN.
+inline uint32_t Bf16Bits(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
+  const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+  return (nan ? u | 0x400000u : rounded) & 0xffff0000u;
+}
+
 inline void RoundRows(const ConvertParams& p, float* out) {
   ForEachBlock(p, [out](const float* in, int64_t index) {
     float* to = out + index * kBlockInputs;
-    for (int i = 0; i < kBlockInputs; ++i) {
-      const uint32_t u = std::bit_cast<uint32_t>(in[i]);
-      const uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
-      const bool nan = (u & 0x7fffffffu) > 0x7f800000u;
-      to[i] = std::bit_cast<float>((nan ? u | 0x400000u : rounded) & 0xffff0000u);
-    }
+    for (int i = 0; i < kBlockInputs; ++i) to[i] = std::bit_cast<float>(Bf16Bits(in[i]));
   });
 }
 

@@ -43,15 +43,9 @@ LYNX_INLINE float* Acc(const GemmStep& s, int row, int vector) {
   return s.acc + size_t(row) * s.panels * kPanelOutputs + vector * V::kLanes;
 }
 
-// How many blocks ahead of block b to prefetch. Panels side by side end together; what follows a
-// panel in the order of reading is then the panel kPanels further on.
+// The panels that kVectors vectors side by side belong to.
 template <typename V, int kVectors>
-LYNX_INLINE int64_t BlocksAhead(const GemmStep& s, int64_t b) {
-  constexpr int64_t kPanels = std::max(1, kVectors / kVectorsPerPanel<V>);
-  const int64_t ahead = s.prefetch_blocks;
-  const bool past_end = ahead < s.blocks && b + ahead >= s.blocks;
-  return past_end ? ahead + (kPanels - 1) * s.blocks : ahead;
-}
+constexpr int kPanelsAtOnce = std::max(1, kVectors / kVectorsPerPanel<V>);
 
 // The even (kOdd = 0) or odd chains of one tile. One parity at a time halves the accumulators, so
 // that a micro-tile can have twice the rows for every line that is loaded and split.
@@ -88,7 +82,7 @@ LYNX_INLINE void Bf16Tile(const GemmStep& s, int first) {
   });
   const float* x = s.x;
   for (int64_t b = 0; b < s.blocks; ++b, x += kRows * kBlockInputs) {
-    const int64_t ahead = BlocksAhead<V, kVectors>(s, b) * kTileBytes;
+    const int64_t ahead = BlocksAhead(s, b, kPanelsAtOnce<V, kVectors>) * kTileBytes;
     typename V::F sum[kSums];
     float even[kSums * V::kLanes];
     Bf16Chains<V, 0, kRows, kVectors>(w.at, ahead, x, sum);
@@ -219,7 +213,7 @@ LYNX_INLINE void Int8Tile(const GemmStep& s, int first) {
   for (int64_t b = 0; b < s.blocks; ++b) {
     const int64_t index = b * kRows;
     typename V::I dot[kRows * kVectors];
-    const int64_t ahead = BlocksAhead<V, kVectors>(s, b);
+    const int64_t ahead = BlocksAhead(s, b, kPanelsAtOnce<V, kVectors>);
     BlockDots<V, Q, kRows, kVectors>(w.at, ahead * Q::kLines * kLineBytes,
                                      s.q.codes + index * kBlockInputs, s.q.sums + index, dot);
     F d[kVectors], m[kVectors];
@@ -264,7 +258,7 @@ void RunStep(const GemmStep& s) {
 }
 
 template <typename V>
-struct Bf16Kernel {
+struct Bf16Product {
   static constexpr int kMaxRows = V::kBf16Rows;
   static constexpr int Vectors(int rows) { return V::Bf16Vectors(rows); }
   template <int kRows, int kVectors>
@@ -325,15 +319,15 @@ inline void Transpose16(const float* in, int64_t size, float* out) {
 template <typename V>
 constexpr GemmKernels MakeKernels() {
   return {
-      .max_bf16_rows = V::kBf16Rows,
       .max_int8_rows = V::kInt8Rows,
       .max_f32_rows = V::kF32Rows,
-      .bf16 = RunStep<V, Bf16Kernel<V>>,
+      .bf16 = {.max_rows = V::kBf16Rows,
+               .multiply = RunStep<V, Bf16Product<V>>,
+               .round_rows = RoundRows},
       .q8_0 = RunStep<V, Int8Kernel<V, Q8_0>>,
       .q4_0 = RunStep<V, Int8Kernel<V, Q4_0>>,
       .q4_1 = RunStep<V, Int8Kernel<V, Q4_1>>,
       .f32 = RunStep<V, F32Kernel<V>>,
-      .round_rows = RoundRows,
       .copy_rows = CopyRows,
       .quantize_rows = QuantizeRows,
       .transpose16 = Transpose16,

@@ -14,6 +14,7 @@
 // with the minima behind the scales.
 //
 // Activations come in groups of a few rows: [block of 32 inputs][row][32]. Inputs past k are zero.
+// For BF16 weights they are rounded to BF16; the vector kernels want them as float32, AMX as BF16.
 //
 // Orders (docs/numerics.md):
 //   BF16  for each tile, the even and the odd inputs are two chains of FMA from zero, in order;
@@ -65,38 +66,59 @@ struct GemmStep {
   const std::byte* scales = nullptr;  // [panels] of scale_stride bytes
   size_t scale_stride = 0;
   int64_t prefetch_blocks = 0;  // how far ahead of their use weights are fetched
-  const float* x = nullptr;     // [blocks][rows][32]: BF16 (as float32) and F32 kernels
+  const float* x = nullptr;     // [blocks][rows][32]: F32 kernels; BF16: what round_rows made
+  int* tile_rows = nullptr;     // AMX, of the thread: see Bf16Kernels::release
   Int8Rows q = {};              // 8-bit kernels
   float* acc = nullptr;         // [rows][panels * 16]; F32 continues from it, others store
+};
+
+// How many blocks ahead of block b to prefetch, with `panels` panels read side by side. They end
+// together; what follows a panel in the order of reading is then the panel `panels` further on.
+inline int64_t BlocksAhead(const GemmStep& s, int64_t b, int panels) {
+  const int64_t ahead = s.prefetch_blocks;
+  const bool past_end = ahead < s.blocks && b + ahead >= s.blocks;
+  return past_end ? ahead + (panels - 1) * s.blocks : ahead;
+}
+
+struct Bf16Kernels {
+  int max_rows = 0;  // of a group
+  // Groups but the last of a slab are multiples of it.
+  int row_unit = 1;
+  // The most rows * k of a slab that stays in the cache while all panels pass; 0: any.
+  int64_t max_slab_inputs = 0;
+  void (*multiply)(const GemmStep&) = nullptr;
+  void (*round_rows)(const ConvertParams&, float* out) = nullptr;
+  // AMX. multiply leaves this thread's tile registers configured for *tile_rows rows, 0 when they
+  // are not in use, so that steps of as many rows follow each other cheaply. Whoever ran steps on a
+  // thread releases the registers and zeroes *tile_rows before the thread does anything else.
+  void (*release)() = nullptr;
 };
 
 struct GemmKernels {
   using Kernel = void (*)(const GemmStep&);
 
-  // The most rows of a group.
-  int max_bf16_rows = 0;
-  int max_int8_rows = 0;
+  int max_int8_rows = 0;  // of a group
   int max_f32_rows = 0;
 
-  Kernel bf16 = nullptr;
+  Bf16Kernels bf16;
   Kernel q8_0 = nullptr;
   Kernel q4_0 = nullptr;
   Kernel q4_1 = nullptr;
   Kernel f32 = nullptr;
 
-  void (*round_rows)(const ConvertParams&, float* out) = nullptr;  // to BF16, kept as float32
   void (*copy_rows)(const ConvertParams&, float* out) = nullptr;
   void (*quantize_rows)(const ConvertParams&, const Int8Rows& out) = nullptr;
   // out[i][j] = in[j][i]; in is [16][size], out [size][16], size a multiple of 8.
   void (*transpose16)(const float* in, int64_t size, float* out) = nullptr;
 };
 
-// The table of a target that this processor supports (not kAuto).
-const GemmKernels& GemmKernelsFor(Target target);
+// The kernels of a target that this processor supports (not kAuto), for a call of so many rows.
+GemmKernels GemmKernelsFor(Target target, int rows);
 
 extern const GemmKernels kGemmScalar;      // gemm_ref.cc: the meaning of the others
 extern const GemmKernels kGemmAvx2;        // gemm_avx2.cc
 extern const GemmKernels kGemmAvx512;      // gemm_avx512.cc
 extern const GemmKernels kGemmAvx512Vnni;  // gemm_avx512_vnni.cc
+extern const Bf16Kernels kBf16Amx;         // gemm_amx.cc
 
 }  // namespace lynx::cpu

@@ -126,15 +126,13 @@ void Transpose16(const float* in, int64_t size, float* out) {
 }  // namespace
 
 const GemmKernels kGemmScalar = {
-    .max_bf16_rows = 8,
     .max_int8_rows = 8,
     .max_f32_rows = 8,
-    .bf16 = GemmBf16Ref,
+    .bf16 = {.max_rows = 8, .multiply = GemmBf16Ref, .round_rows = RoundRows},
     .q8_0 = GemmInt8Ref<CodesQ8_0, 8, false>,
     .q4_0 = GemmInt8Ref<CodesQ4_0, 4, false>,
     .q4_1 = GemmInt8Ref<CodesQ4_1, 4, true>,
     .f32 = GemmF32Ref,
-    .round_rows = RoundRows,
     .copy_rows = CopyRows,
     .quantize_rows = QuantizeRows,
     .transpose16 = Transpose16,

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_array.h"
-#include "kernels/cpu/cpu_backend.h"
 
 namespace lynx::cpu {
 
 // The activations of one call in the forms that its weights need. All three are cut into row groups
 // and laid out [group][block of 32 inputs][row of the group][32]; see gemm_kernels.h.
 struct GemmActivations {
-  ScratchArray<float> floats;  // as they are, or rounded to BF16
+  ScratchArray<float> floats;  // as they are, or what round_rows made of them
   ScratchArray<int8_t> codes;  // 8-bit
   ScratchArray<float> scales;  // [group][block][row]
   ScratchArray<float> scaled_sums;
@@ -24,9 +23,10 @@ struct GemmThreadScratch {
   ScratchArray<float> acc;     // finished sums before they go to y
   ScratchArray<float> panels;  // float32 weights, [panel][k][16]
   ScratchArray<float> rows;    // the same before transposition, [16][k]
+  int tile_rows = 0;           // see Bf16Kernels::release
 };
 
-struct CpuBackend::GemmScratch {
+struct GemmScratch {
   GemmActivations activations;
   std::vector<GemmThreadScratch> threads;
 };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/target.h"
 
+#include <cstdio>
 #include <initializer_list>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include "kernels/cpu/amx_probe.h"
 #endif
 
 namespace lynx::cpu {
@@ -16,6 +19,7 @@ struct Features {
   bool avx2 = false;
   bool avx512 = false;
   bool vnni = false;
+  bool amx = false;
 };
 
 // The state components that the operating system saves on a context switch.
@@ -27,9 +31,20 @@ uint64_t EnabledState() {
 
 bool HasAll(uint32_t word, uint32_t bits) { return (word & bits) == bits; }
 
+// Palette 1 with the shapes of tile_config.h.
+bool HasTilePalette() {
+  constexpr uint32_t kEax = 1024u << 16 | 8192u;  // bytes of a tile, of all tiles
+  constexpr uint32_t kEbx = 8u << 16 | 64u;       // tiles, bytes of a row
+  constexpr uint32_t kRows = 16;
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(0x1d, 1, &eax, &ebx, &ecx, &edx) && eax == kEax && ebx == kEbx &&
+         (ecx & 0xffff) == kRows;
+}
+
 Features Detect() {
-  constexpr uint64_t kYmmState = 0x6;   // XMM, upper halves of YMM
-  constexpr uint64_t kZmmState = 0xe6;  // and opmasks, upper halves of ZMM, ZMM16-31
+  constexpr uint64_t kYmmState = 0x6;        // XMM, upper halves of YMM
+  constexpr uint64_t kZmmState = 0xe6;       // and opmasks, upper halves of ZMM, ZMM16-31
+  constexpr uint64_t kTileState = 3u << 17;  // configuration, tiles
   constexpr uint32_t kOsxsave = 1u << 27, kLzcnt = 1u << 5;
   constexpr uint32_t kAvx2Leaf1 = kOsxsave | bit_AVX | bit_FMA | bit_F16C | bit_AES | bit_PCLMUL;
   constexpr uint32_t kAvx2Leaf7 = bit_AVX2 | bit_BMI | bit_BMI2;
@@ -45,12 +60,24 @@ Features Detect() {
   features.avx2 = HasAll(ebx, kAvx2Leaf7);
   features.avx512 = features.avx2 && HasAll(ebx, kAvx512Leaf7) && (state & kZmmState) == kZmmState;
   features.vnni = features.avx512 && HasAll(ecx, bit_AVX512VNNI);
+  features.amx = features.vnni && HasAll(edx, bit_AMX_TILE | bit_AMX_BF16) &&
+                 (state & kTileState) == kTileState && HasTilePalette();
   return features;
 }
 
 const Features& Detected() {
   static const Features features = Detect();
   return features;
+}
+
+bool AmxWorks() {
+  static const bool works = [] {
+    if (!Detected().amx) return false;
+    const char* fault = AmxFault();
+    if (fault != nullptr) std::fprintf(stderr, "AMX is not used: %s\n", fault);
+    return fault == nullptr;
+  }();
+  return works;
 }
 
 #endif
@@ -66,6 +93,8 @@ bool Supports(Target target) {
       return Detected().avx512;
     case Target::kAvx512Vnni:
       return Detected().vnni;
+    case Target::kAmx:
+      return AmxWorks();
     default:
       return true;
   }
@@ -75,7 +104,7 @@ bool Supports(Target target) {
 }
 
 Target Best() {
-  for (Target target : {Target::kAvx512Vnni, Target::kAvx512, Target::kAvx2}) {
+  for (Target target : {Target::kAmx, Target::kAvx512Vnni, Target::kAvx512, Target::kAvx2}) {
     if (Supports(target)) return target;
   }
   return Target::kScalar;
@@ -93,6 +122,8 @@ const char* TargetName(Target target) {
       return "avx512";
     case Target::kAvx512Vnni:
       return "avx512vnni";
+    case Target::kAmx:
+      return "amx";
   }
   return "unknown";
 }

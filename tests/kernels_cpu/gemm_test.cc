@@ -23,7 +23,8 @@ namespace {
 
 std::vector<Target> SupportedTargets() {
   std::vector<Target> targets;
-  for (Target t : {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni}) {
+  for (Target t :
+       {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAmx}) {
     if (Supports(t)) targets.push_back(t);
   }
   return targets;

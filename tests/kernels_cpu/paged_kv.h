@@ -32,7 +32,7 @@ inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 // Every target this machine has, the scalar one first.
 inline std::vector<Target> SupportedTargets() {
   std::vector<Target> targets = {Target::kScalar};
-  for (Target t : {Target::kAvx2, Target::kAvx512}) {
+  for (Target t : {Target::kAvx2, Target::kAvx512, Target::kAmx}) {
     if (Supports(t)) targets.push_back(t);
   }
   return targets;

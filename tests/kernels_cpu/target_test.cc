@@ -8,8 +8,8 @@
 namespace lynx::cpu {
 namespace {
 
-constexpr Target kAll[] = {Target::kAuto, Target::kScalar, Target::kAvx2, Target::kAvx512,
-                           Target::kAvx512Vnni};
+constexpr Target kAll[] = {Target::kAuto,   Target::kScalar,     Target::kAvx2,
+                           Target::kAvx512, Target::kAvx512Vnni, Target::kAmx};
 
 TEST(Target, ScalarIsAlwaysSupportedAndTheBestIsOneOfThem) {
   EXPECT_TRUE(Supports(Target::kScalar));
@@ -18,6 +18,7 @@ TEST(Target, ScalarIsAlwaysSupportedAndTheBestIsOneOfThem) {
 }
 
 TEST(Target, ABetterOneImpliesTheOthers) {
+  EXPECT_TRUE(!Supports(Target::kAmx) || Supports(Target::kAvx512Vnni));
   EXPECT_TRUE(!Supports(Target::kAvx512Vnni) || Supports(Target::kAvx512));
   EXPECT_TRUE(!Supports(Target::kAvx512) || Supports(Target::kAvx2));
 }
@@ -31,6 +32,9 @@ TEST(Target, AgreesWithTheCompilersRuntime) {
                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
   EXPECT_EQ(Supports(Target::kAvx512Vnni),
             Supports(Target::kAvx512) && __builtin_cpu_supports("avx512vnni"));
+  // Linux may refuse.
+  EXPECT_TRUE(!Supports(Target::kAmx) ||
+              (__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16")));
 }
 #endif
 

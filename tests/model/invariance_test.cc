@@ -147,7 +147,8 @@ TEST_P(InvarianceTest, SameBits) {
   runner_ = Load(Target::kScalar, 1);
   ASSERT_NE(runner_, nullptr);
   const std::vector<float> want = Alone(*runner_, kMaxRows);
-  for (Target target : {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni}) {
+  for (Target target :
+       {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAmx}) {
     for (int num_threads : {1, 2}) {
       runner_ = Load(target, num_threads);
       if (runner_ == nullptr) continue;

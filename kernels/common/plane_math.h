@@ -62,8 +62,8 @@ constexpr uint16_t HalfAbove(float x) { return x < 0 ? 0x8000 | HalfTruncate(-x)
 
 // A group with a magnitude of 2^15 or more, Inf or NaN is sent raw: so page metadata always fits
 // FP16.
+inline constexpr int kMaxCodedKey = 0x4700 - 1;
 constexpr bool IsRawGroup(int min_key, int max_key) {
-  constexpr int kMaxCodedKey = 0x4700 - 1;
   return max_key > kMaxCodedKey || min_key < ~kMaxCodedKey;
 }
 

@@ -18,9 +18,21 @@
 #include <cstdint>
 
 #include "kernels/common/plane_math.h"
+#include "lynx/plane_format.h"
 #include "lynx/types.h"
 
 namespace lynx::cpu {
+
+struct PageRangesParams {
+  int head_dim = 0;
+  int num_blocks = 0;
+  const int16_t (*min_key)[kMaxHeadDim] = nullptr;  // [num_blocks], of the groups' values
+  const int16_t (*max_key)[kMaxHeadDim] = nullptr;  // [num_blocks]
+  uint16_t* lo = nullptr;                           // [head_dim] out, FP16
+  uint16_t* range = nullptr;                        // [head_dim] out, FP16
+  float* page_lo = nullptr;                         // [head_dim] out: lo
+  float* unit = nullptr;                            // [head_dim] out: range / 256
+};
 
 struct GroupCodesParams {
   int head_dim = 0;
@@ -61,6 +73,8 @@ struct PlaneBlockKernels {
   // Smallest and largest key of each channel: min_key, max_key [head_dim].
   void (*key_range)(KvKind kind, int head_dim, const Bf16* tile, int16_t* min_key,
                     int16_t* max_key);
+  // Page metadata of the groups that are not raw.
+  void (*page_ranges)(const PageRangesParams& params);
   void (*group_codes)(const GroupCodesParams& params);
   // lo, step [head_dim] of a group from its two codes.
   void (*group_bounds)(int head_dim, const float* page_lo, const float* unit, const uint8_t* low,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Planes into a page. Every size is checked against the shape, the metadata and the stream lengths
 // before a kernel runs, so that arbitrary bytes are read inside their bounds.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -26,6 +27,7 @@ class PageDecoder {
   KvKind kind() const { return params_.shape.kind; }
   int head_dim() const { return layout_.head_dim; }
   Bf16* tile(int i) const { return params_.tiles[layout_.first_block + i]; }
+  Bf16* scratch() { return reinterpret_cast<Bf16*>(scratch_); }
   const uint8_t* low_codes(int i) const {
     return reinterpret_cast<const uint8_t*>(params_.planes[0]) + layout_.group_codes_offset() +
            static_cast<size_t>(i) * head_dim() * 2;
@@ -37,6 +39,7 @@ class PageDecoder {
   bool CheckStreams() const;
   bool ReadPageMetadata();
   bool DecodeBlock(int i);
+  void PutLiveTokens(int i);
   void GetRawGroups(int i);
   void GetProtected();
 
@@ -49,7 +52,8 @@ class PageDecoder {
   float unit_[kMaxHeadDim];
   float lo_[kMaxHeadDim];
   float step_[kMaxHeadDim];
-  alignas(64) Bf16 scratch_[kBlockSize * kMaxHeadDim];
+  // A tile; bytes, because elements would be set to zero for every page.
+  alignas(64) std::byte scratch_[kBlockSize * kMaxHeadDim * sizeof(Bf16)];
 };
 
 bool PageDecoder::CheckSizes() const {
@@ -129,7 +133,7 @@ bool PageDecoder::DecodeBlock(int i) {
                           .step = step_,
                           .live_begin = begin,
                           .live_end = end,
-                          .tile = whole ? tile(i) : scratch_};
+                          .tile = whole ? tile(i) : scratch()};
   block.rows[0] = params_.planes[0] + layout_.codes_offset() + i * layout_.block_code_bytes(0);
   for (int p = 1; p < kExactPlane && p < params_.num_planes; ++p) {
     block.rows[p] = params_.planes[p] + i * layout_.block_code_bytes(p);
@@ -143,16 +147,20 @@ bool PageDecoder::DecodeBlock(int i) {
     stream_at_ += stream_bytes;
   }
   const bool ok = kernels_.decode(block);
-  if (!whole) {
-    for (int c = 0; c < head_dim(); ++c) {
-      for (int t = begin; t < end; ++t) {
-        const size_t e = TileElement(kind(), head_dim(), c, t);
-        tile(i)[e] = scratch_[e];
-      }
-    }
-  }
+  if (!whole) PutLiveTokens(i);
   GetRawGroups(i);
   return ok;
+}
+
+// From the scratch tile.
+void PageDecoder::PutLiveTokens(int i) {
+  const int begin = layout_.block_live_begin(i), count = layout_.block_live_end(i) - begin;
+  const bool key = kind() == KvKind::kKey;
+  const int num_runs = key ? head_dim() : 1, run = key ? count : count * head_dim();
+  for (int r = 0; r < num_runs; ++r) {
+    const size_t e = TileElement(kind(), head_dim(), r, begin);
+    std::copy_n(scratch() + e, run, tile(i) + e);
+  }
 }
 
 void PageDecoder::GetRawGroups(int i) {

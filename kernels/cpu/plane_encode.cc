@@ -32,6 +32,7 @@ class PageEncoder {
   KvKind kind() const { return params_.shape.kind; }
   int head_dim() const { return layout_.head_dim; }
   const Bf16* tile(int i) const { return params_.tiles[layout_.first_block + i]; }
+  Bf16* scratch() { return reinterpret_cast<Bf16*>(scratch_); }
   Bf16 At(const Bf16* tile, int channel, int token) const {
     return tile[TileElement(kind(), head_dim(), channel, token)];
   }
@@ -55,36 +56,41 @@ class PageEncoder {
   float unit_[kMaxHeadDim];
   float lo_[kMaxHeadDim];
   float step_[kMaxHeadDim];
-  alignas(64) Bf16 scratch_[kBlockSize * kMaxHeadDim];
+  // A tile; bytes, because elements would be set to zero for every page.
+  alignas(64) std::byte scratch_[kBlockSize * kMaxHeadDim * sizeof(Bf16)];
 };
 
 const Bf16* PageEncoder::LiveTile(int i) {
   const int begin = layout_.block_live_begin(i), end = layout_.block_live_end(i);
   if (begin == 0 && end == kBlockSize) return tile(i);
-  for (int c = 0; c < head_dim(); ++c) {
-    for (int t = 0; t < kBlockSize; ++t) {
-      const bool live = t >= begin && t < end;
-      scratch_[TileElement(kind(), head_dim(), c, t)] = At(tile(i), c, live ? t : begin);
-    }
+  const bool key = kind() == KvKind::kKey;
+  Bf16* copy = scratch();
+  std::copy_n(tile(i), kBlockSize * head_dim(), copy);
+  for (int c = 0; key && c < head_dim(); ++c) {
+    Bf16* group = copy + c * kBlockSize;
+    std::fill_n(group, begin, group[begin]);
+    std::fill_n(group + end, kBlockSize - end, group[begin]);
   }
-  return scratch_;
+  for (int t = 0; !key && t < kBlockSize; ++t) {
+    if (t >= begin && t < end) continue;
+    std::copy_n(copy + begin * head_dim(), head_dim(), copy + t * head_dim());
+  }
+  return copy;
 }
 
 void PageEncoder::PutPageMetadata() {
-  std::byte* out = params_.planes[0];
-  for (int c = 0; c < head_dim(); ++c) {
-    int16_t min_key = INT16_MAX, max_key = INT16_MIN;
-    for (int i = 0; i < layout_.num_blocks; ++i) {
-      if (IsRawGroup(min_key_[i][c], max_key_[i][c])) continue;
-      min_key = std::min(min_key, min_key_[i][c]);
-      max_key = std::max(max_key, max_key_[i][c]);
-    }
-    const ChannelRange r = min_key > max_key ? ChannelRange{} : CoverKeys(min_key, max_key);
-    std::memcpy(out + c * sizeof(r.lo), &r.lo, sizeof(r.lo));
-    std::memcpy(out + (head_dim() + c) * sizeof(r.range), &r.range, sizeof(r.range));
-    page_lo_[c] = HalfToFloat(r.lo);
-    unit_[c] = GroupUnit(r.range);
-  }
+  uint16_t lo[kMaxHeadDim], range[kMaxHeadDim];
+  kernels_.page_ranges({.head_dim = head_dim(),
+                        .num_blocks = layout_.num_blocks,
+                        .min_key = min_key_,
+                        .max_key = max_key_,
+                        .lo = lo,
+                        .range = range,
+                        .page_lo = page_lo_,
+                        .unit = unit_});
+  const size_t bytes = head_dim() * sizeof(uint16_t);
+  std::memcpy(params_.planes[0], lo, bytes);
+  std::memcpy(params_.planes[0] + bytes, range, bytes);
 }
 
 void PageEncoder::PutRawGroup(int i, const Bf16* tile, int channel) {
@@ -100,16 +106,14 @@ void PageEncoder::PutRawGroup(int i, const Bf16* tile, int channel) {
 // Sends the raw groups of block i and returns its tile with zeros in their place.
 const Bf16* PageEncoder::WithoutRawGroups(int i, const Bf16* tile, const uint8_t* low,
                                           const uint8_t* high) {
+  Bf16* copy = scratch();
+  if (tile != copy) std::copy_n(tile, kBlockSize * head_dim(), copy);
   for (int c = 0; c < head_dim(); ++c) {
     if (low[c] <= high[c]) continue;
-    if (tile != scratch_) {
-      std::copy_n(tile, kBlockSize * head_dim(), scratch_);
-      tile = scratch_;
-    }
-    PutRawGroup(i, tile, c);
-    for (int t = 0; t < kBlockSize; ++t) scratch_[TileElement(kind(), head_dim(), c, t)] = Bf16{};
+    PutRawGroup(i, copy, c);
+    for (int t = 0; t < kBlockSize; ++t) copy[TileElement(kind(), head_dim(), c, t)] = Bf16{};
   }
-  return tile;
+  return copy;
 }
 
 void PageEncoder::EncodeBlock(int i) {
@@ -124,16 +128,16 @@ void PageEncoder::EncodeBlock(int i) {
                         .low = low,
                         .high = high});
   kernels_.group_bounds(head_dim(), page_lo_, unit_, low, high, lo_, step_);
-  bool any_raw = false;
-  for (int c = 0; c < head_dim(); ++c) {
+  int num_raw = 0;
+  for (int c = 0; c < head_dim(); ++c) num_raw += IsRawGroup(min_key_[i][c], max_key_[i][c]);
+  for (int c = 0; num_raw > 0 && c < head_dim(); ++c) {
     if (!IsRawGroup(min_key_[i][c], max_key_[i][c])) continue;
     low[c] = kRawLowCode;
     high[c] = kRawHighCode;
     lo_[c] = step_[c] = 0;
-    any_raw = true;
   }
   const Bf16* tile = LiveTile(i);
-  if (any_raw) tile = WithoutRawGroups(i, tile, low, high);
+  if (num_raw > 0) tile = WithoutRawGroups(i, tile, low, high);
 
   EncodeBlockParams block{.kind = kind(),
                           .head_dim = head_dim(),
@@ -155,13 +159,14 @@ void PageEncoder::EncodeBlock(int i) {
 
 void PageEncoder::PutProtected() {
   std::byte* out = params_.planes[0] + layout_.protected_offset();
+  const size_t bytes = head_dim() * sizeof(Bf16);
   for (int t = 0; t < params_.shape.num_tokens; ++t) {
     if (t >= layout_.live_begin && t < layout_.live_end) continue;
-    for (int c = 0; c < head_dim(); ++c) {
-      const Bf16 v = At(params_.tiles[t / kBlockSize], c, t % kBlockSize);
-      std::memcpy(out, &v, sizeof(v));
-      out += sizeof(v);
-    }
+    const Bf16* tile = params_.tiles[t / kBlockSize];
+    Bf16 token[kMaxHeadDim];
+    for (int c = 0; c < head_dim(); ++c) token[c] = At(tile, c, t % kBlockSize);
+    std::memcpy(out, token, bytes);
+    out += bytes;
   }
 }
 

@@ -32,6 +32,22 @@ void KeyRange(KvKind kind, int head_dim, const Bf16* tile, int16_t* min_key, int
   }
 }
 
+void PageRanges(const PageRangesParams& p) {
+  for (int c = 0; c < p.head_dim; ++c) {
+    int16_t min_key = INT16_MAX, max_key = INT16_MIN;
+    for (int i = 0; i < p.num_blocks; ++i) {
+      if (IsRawGroup(p.min_key[i][c], p.max_key[i][c])) continue;
+      min_key = std::min(min_key, p.min_key[i][c]);
+      max_key = std::max(max_key, p.max_key[i][c]);
+    }
+    const ChannelRange r = min_key > max_key ? ChannelRange{} : CoverKeys(min_key, max_key);
+    p.lo[c] = r.lo;
+    p.range[c] = r.range;
+    p.page_lo[c] = HalfToFloat(r.lo);
+    p.unit[c] = GroupUnit(r.range);
+  }
+}
+
 void CodeGroups(const GroupCodesParams& p) {
   for (int c = 0; c < p.head_dim; ++c) {
     const GroupCodes codes = CodesOfGroup(p.min_key[c], p.max_key[c], p.page_lo[c], p.unit[c]);
@@ -159,6 +175,7 @@ bool Decode(const DecodeBlockParams& p) {
 
 }  // namespace
 
-const PlaneBlockKernels kPlaneBlockRef = {KeyRange, CodeGroups, GroupBounds, Encode, Decode};
+const PlaneBlockKernels kPlaneBlockRef = {KeyRange,    PageRanges, CodeGroups,
+                                          GroupBounds, Encode,     Decode};
 
 }  // namespace lynx::cpu

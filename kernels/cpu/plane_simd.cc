@@ -16,8 +16,8 @@ namespace lynx::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr PlaneBlockKernels kPlaneBlock = {KeyRange, GroupCodes, GroupBounds, EncodeBlock,
-                                           DecodeBlock};
+constexpr PlaneBlockKernels kPlaneBlock = {KeyRange,    PageRanges,  GroupCodes,
+                                           GroupBounds, EncodeBlock, DecodeBlock};
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -196,11 +196,13 @@ void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
                              std::span<std::vector<std::byte>> stages) const {
   LYNX_CHECK(static_cast<int>(stages.size()) == num_stages());
   std::vector<Tensor> tensors = Tensors(pool, page);
-  const std::vector<std::vector<std::byte>> no_planes(codec_.planes().size());
-  std::vector<std::vector<std::vector<std::byte>>> planes(tensors.size(), no_planes);
+  const auto loan = encoded_.Borrow();
+  std::vector<Planes>& planes = *loan;
+  planes.resize(tensors.size(), Planes(codec_.planes().size()));
   std::vector<PageToEncode> pages(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     Tensor& tensor = tensors[i];
+    for (std::vector<std::byte>& plane : planes[i]) plane.clear();
     pages[i] = {.shape = tensor.shape, .planes = planes[i]};
     for (int b = 0; b < page.num_blocks(); ++b) {
       if (tensor.upper) tensor.upper->Load(b, tensor.pool_tiles[b]);
@@ -209,8 +211,13 @@ void KvPageCodec::EncodePage(const KvPoolView& pool, const KvPage& page,
   }
   codec_.EncodePages(pages);
   for (int s = 0; s < num_stages(); ++s) {
+    const size_t table_bytes = TableBytes(NumPlanes(page, s));
+    size_t size = table_bytes + (HasLowHalves(s) ? LowHalvesBytes(page) : 0);
+    ForEachPlane(s, tensors, [&](size_t i, int p) { size += FilledUp(planes[i][p].size()); });
     std::vector<std::byte>& out = stages[s];
-    out.assign(TableBytes(NumPlanes(page, s)), std::byte{0});
+    out.clear();
+    out.reserve(size);
+    out.resize(table_bytes);
     size_t length_at = 0;
     ForEachPlane(s, tensors, [&](size_t i, int p) {
       const std::vector<std::byte>& plane = planes[i][p];

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "codec/chunk_bytes.h"
+#include "codec/scratch_pool.h"
 #include "lynx/codec.h"
 #include "lynx/device_chunks.h"
 #include "lynx/kv_layout.h"
@@ -66,7 +67,8 @@ struct StageContents {
   bool operator==(const StageContents&) const = default;
 };
 
-// Immutable after creation; every method may be called from any thread. The codec outlives it.
+// Immutable after creation but for memory that calls leave to each other; every method may be
+// called from any thread. The codec outlives it.
 class KvPageCodec {
  public:
   // kInvalidArgument when the codec cannot hold this head_dim, kFailedPrecondition when the plan
@@ -125,11 +127,14 @@ class KvPageCodec {
   absl::StatusOr<TensorPlanes> TakePlanes(const Tensor& tensor,
                                           std::vector<StagePlanes>& stages) const;
 
+  using Planes = std::vector<std::vector<std::byte>>;  // of a tensor
+
   const Codec& codec_;
   SendPlan plan_;
   KvLayout layout_;
   bool fills_up_ = false;
   bool lossless_ = false;  // all planes of a lossless codec are in the plan
+  mutable ScratchPool<std::vector<Planes>> encoded_;
 };
 
 }  // namespace lynx

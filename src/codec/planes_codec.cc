@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codec/codecs.h"
+#include "codec/scratch_pool.h"
 #include "lynx/backend.h"
 #include "lynx/plane_format.h"
 
@@ -64,6 +65,7 @@ class PlanesCodec final : public Codec {
   absl::Status DecodeBatch(std::span<const PageToDecode> pages, size_t* bad_page) const;
 
   const Backend& backend_;
+  mutable ScratchPool<std::vector<std::byte>> buffers_;
 };
 
 void PlanesCodec::EncodeBatch(std::span<const PageToEncode> pages) const {
@@ -78,10 +80,12 @@ void PlanesCodec::EncodeBatch(std::span<const PageToEncode> pages) const {
       room += layout.max_plane_bytes(p) + kPlaneSlack;
     }
   }
-  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(room);
+  const auto loan = buffers_.Borrow();
+  std::vector<std::byte>& buffer = *loan;
+  if (buffer.size() < room) buffer.resize(room);
   for (size_t i = 0; i < pages.size(); ++i) {
     params[i] = {.shape = pages[i].shape, .tiles = pages[i].tiles, .plane_bytes = &bytes[i]};
-    for (int p = 0; p < kNumPlanes; ++p) params[i].planes[p] = buffer.get() + offsets[i][p];
+    for (int p = 0; p < kNumPlanes; ++p) params[i].planes[p] = buffer.data() + offsets[i][p];
   }
   backend_.PlaneEncode(params);
   for (size_t i = 0; i < pages.size(); ++i) {

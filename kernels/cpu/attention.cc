@@ -133,7 +133,8 @@ void Call::AttendSegment(const AttentionUnit& unit, int segment, const std::byte
                            .sum = tile.sum,
                            .out = scratch.segment.get(),
                            .weighted = scratch.weighted.get(),
-                           .padded_value = scratch.padded_value.get()});
+                           .padded_value = scratch.padded_value.get(),
+                           .amx = scratch.amx.kernels == nullptr ? nullptr : &scratch.amx});
 }
 
 void Call::KeepPartials(const AttentionUnit& unit, const std::byte* ahead, Tile& tile,
@@ -216,32 +217,37 @@ void AttentionByRow(const AttentionParams& params, ThreadPool& pool) {
 
 }  // namespace
 
-void CpuBackend::Attention(const AttentionParams& params) {
-  if (options_.target == Target::kScalar) return AttentionByRow(params, pool_);
-  AttentionScratch& scratch = *attention_scratch_;
+void RunAttention(ThreadPool& pool, const AttentionKernels& kernels, const AttentionParams& params,
+                  AttentionScratch& scratch) {
   const int padded = PaddedHeadDim(params.pool.layout.head_dim);
-  scratch.plan.Make(params, pool_.num_threads());
+  scratch.plan.Make(params, pool.num_threads());
   scratch.partials.Reserve(scratch.plan.num_partials() * PartialStride(padded));
-  scratch.threads.resize(pool_.num_threads());
-  for (AttentionThreadScratch& thread : scratch.threads) thread.Reserve(padded);
+  scratch.threads.resize(pool.num_threads());
+  for (AttentionThreadScratch& thread : scratch.threads) thread.Reserve(padded, kernels.amx);
 
   const AttentionPlan& plan = scratch.plan;
-  const Call call(params, SelectAttentionKernels(options_.target), plan, scratch.partials.get());
+  const Call call(params, kernels, plan, scratch.partials.get());
   std::atomic<int64_t> next{0};
-  pool_.Parallel([&](int thread) {
+  pool.Parallel([&](int thread) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < plan.num_units();) {
       // Each of the other threads takes about one unit while this one runs.
-      const int64_t likely = std::min(i + pool_.num_threads(), plan.num_units() - 1);
+      const int64_t likely = std::min(i + pool.num_threads(), plan.num_units() - 1);
       call.RunUnit(plan.unit(i), plan.unit(likely), scratch.threads[thread]);
     }
+    scratch.threads[thread].ReleaseTiles();
   });
   const int64_t num_pairs = plan.num_split_pairs();
   if (num_pairs == 0) return;
-  pool_.Parallel([&](int thread) {
-    for (int64_t i = thread; i < num_pairs; i += pool_.num_threads()) {
+  pool.Parallel([&](int thread) {
+    for (int64_t i = thread; i < num_pairs; i += pool.num_threads()) {
       call.MergeSplitPair(plan.split_pair(i), scratch.threads[thread]);
     }
   });
+}
+
+void CpuBackend::Attention(const AttentionParams& params) {
+  if (options_.target == Target::kScalar) return AttentionByRow(params, pool_);
+  RunAttention(pool_, SelectAttentionKernels(options_.target), params, *attention_scratch_);
 }
 
 }  // namespace lynx::cpu

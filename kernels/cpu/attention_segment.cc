@@ -167,48 +167,135 @@ HWY_INLINE float Softmax(float* scores, float scale, float max, int begin, int e
   return max;
 }
 
+// What one block is to some pairs: the slots that each sees, the sum of its probabilities, and the
+// factor that its state so far keeps.
+struct BlockPairs {
+  int begin[kMaxTilePairs];
+  int end[kMaxTilePairs];
+  float sum[kMaxTilePairs];
+  HWY_ALIGN float keep[(kMaxTilePairs + kLanes - 1) / kLanes * kLanes];
+};
+
+// For the pairs [pair, pair + num_pairs); false when none sees any slot.
+HWY_INLINE bool FindVisible(const SegmentTask& task, int pair, int num_pairs, int block,
+                            BlockPairs& pairs) {
+  bool any = false;
+  for (int r = 0; r < num_pairs; ++r) {
+    pairs.begin[r] = std::max(task.visible[pair + r].begin - block * kBlockSize, 0);
+    pairs.end[r] = std::min(task.visible[pair + r].end - block * kBlockSize, kBlockSize);
+    any |= pairs.begin[r] < pairs.end[r];
+  }
+  return any;
+}
+
+// Scores, [num_pairs, 64], become probabilities in place.
+template <typename T>
+HWY_INLINE void SoftmaxPairs(const SegmentTask& task, int pair, int num_pairs, float* scores,
+                             BlockPairs& pairs) {
+  const int vectors = (num_pairs + kLanes - 1) / kLanes;
+  std::fill_n(pairs.keep, vectors * kLanes, 0.0f);
+  for (int r = 0; r < num_pairs; ++r) {
+    float* p = scores + r * kBlockSize;
+    if (pairs.begin[r] < pairs.end[r]) {
+      const float old = task.max[pair + r];
+      task.max[pair + r] =
+          Softmax<T>(p, task.scale, old, pairs.begin[r], pairs.end[r], pairs.sum[r]);
+      pairs.keep[r] = old - task.max[pair + r];
+    } else {
+      std::fill_n(p, kBlockSize, 0.0f);
+    }
+  }
+  for (int i = 0; i < vectors * kLanes; i += kLanes) {
+    StoreLanes(Exp(LoadLanes(pairs.keep + i)), pairs.keep + i);
+  }
+}
+
+// Adds the block's weighted values, task.weighted, to the state of the pairs.
+HWY_INLINE void AddWeighted(const SegmentTask& task, int pair, int num_pairs,
+                            const BlockPairs& pairs) {
+  const int padded = PaddedHeadDim(task.pool->layout.head_dim);
+  for (int r = 0; r < num_pairs; ++r) {
+    if (pairs.begin[r] >= pairs.end[r]) continue;
+    task.sum[pair + r] = std::fma(task.sum[pair + r], pairs.keep[r], pairs.sum[r]);
+    const F16 factor = SetAll(pairs.keep[r]);
+    const float* weighted = task.weighted + size_t(r) * padded;
+    float* out = task.out + size_t(pair + r) * padded;
+    for (int c = 0; c < padded; c += kLanes) {
+      StoreLanes(Fma(LoadLanes(out + c), factor, LoadLanes(weighted + c)), out + c);
+    }
+  }
+}
+
 // One block for the pairs [pair, pair + num_pairs), at most kMaxLastPairs.
 template <typename T>
 void AttendBlock(const SegmentTask& task, int pair, int num_pairs, int block, const Rows<T>& key,
                  const Rows<T>& value) {
   const int head_dim = task.pool->layout.head_dim, padded = PaddedHeadDim(head_dim);
-  int begin[kMaxLastPairs], end[kMaxLastPairs];
-  bool any = false;
-  for (int r = 0; r < num_pairs; ++r) {
-    begin[r] = std::max(task.visible[pair + r].begin - block * kBlockSize, 0);
-    end[r] = std::min(task.visible[pair + r].end - block * kBlockSize, kBlockSize);
-    any |= begin[r] < end[r];
-  }
-  if (!any) return;
-
+  BlockPairs pairs;
+  if (!FindVisible(task, pair, num_pairs, block, pairs)) return;
   HWY_ALIGN float scores[kMaxLastPairs * kBlockSize];
   ContractRows(key, kBlockSize, num_pairs, head_dim, task.q + size_t(pair) * padded, padded, scores,
                kBlockSize);
+  SoftmaxPairs<T>(task, pair, num_pairs, scores, pairs);
+  ContractRows(value, padded, num_pairs, kBlockSize, scores, kBlockSize, task.weighted, padded);
+  AddWeighted(task, pair, num_pairs, pairs);
+}
 
-  float keep[kLanes] = {}, sum[kMaxLastPairs];
-  for (int r = 0; r < num_pairs; ++r) {
-    float* p = scores + r * kBlockSize;
-    if (begin[r] < end[r]) {
-      const float old = task.max[pair + r];
-      task.max[pair + r] = Softmax<T>(p, task.scale, old, begin[r], end[r], sum[r]);
-      keep[r] = old - task.max[pair + r];
-    } else {
-      std::fill_n(p, kBlockSize, 0.0f);
+// Coefficients in lane positions, [num_pairs, n], as rows of activations: [n / 32][num_pairs][32].
+void PackCoefficients(const float* from, int num_pairs, int n, float* to) {
+  for (int k = 0; k < n; k += 32) {
+    for (int r = 0; r < num_pairs; ++r, to += kLanes) {
+      const float* at = from + size_t(r) * n + k;
+      StoreLanes(JoinBf16(LoadLanes(at), LoadLanes(at + kLanes)), to);
     }
   }
-  StoreLanes(Exp(LoadLanes(keep)), keep);
+}
 
-  float* weighted = task.weighted;
-  ContractRows(value, padded, num_pairs, kBlockSize, scores, kBlockSize, weighted, padded);
-  for (int r = 0; r < num_pairs; ++r) {
-    if (begin[r] >= end[r]) continue;
-    task.sum[pair + r] = std::fma(task.sum[pair + r], keep[r], sum[r]);
-    const F16 factor = SetAll(keep[r]);
-    float* out = task.out + size_t(pair + r) * padded;
-    for (int c = 0; c < padded; c += kLanes) {
-      StoreLanes(Fma(LoadLanes(out + c), factor, LoadLanes(weighted + r * padded + c)), out + c);
+// n rows of lanes, both multiples of 32, as panels of n inputs and 16 outputs in lane positions.
+void PackPanels(const Rows<Bf16>& rows, int n, int lanes, float* to) {
+  const size_t panel = size_t(n) / 2 * kLanes;
+  for (int r = 0; r < n; r += 2, to += kLanes) {
+    for (int lane = 0; lane < lanes; lane += 32) {
+      const Rows<Bf16> first = rows.Skip(r, lane), second = rows.Skip(r + 1, lane);
+      F16 even[2], odd[2];
+      LoadPair(first.data, even[0], odd[0]);
+      LoadPair(second.data, even[1], odd[1]);
+      hwy::Prefetch(first.ahead);
+      hwy::Prefetch(second.ahead);
+      float* at = to + lane / kLanes * panel;
+      StoreLanes(JoinBf16(even[0], even[1]), at);
+      StoreLanes(JoinBf16(odd[0], odd[1]), at + panel);
     }
   }
+}
+
+// out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, for all pairs of the task.
+void ContractOnAmx(const SegmentTask& task, const Rows<Bf16>& rows, int lanes, int n,
+                   const float* coefficients, float* out) {
+  const AmxScratch& amx = *task.amx;
+  PackPanels(rows, n, lanes, amx.panels);
+  amx.kernels->multiply({.rows = task.num_pairs,
+                         .panels = lanes / kPanelOutputs,
+                         .blocks = n / kBlockInputs,
+                         .weights = reinterpret_cast<const std::byte*>(amx.panels),
+                         .weight_stride = size_t(n) / 2 * kLineBytes,
+                         .x = coefficients,
+                         .tile_rows = amx.tile_rows,
+                         .acc = out});
+}
+
+// One block for all pairs of the task.
+void AttendBlockOnAmx(const SegmentTask& task, int block, const Rows<Bf16>& key,
+                      const Rows<Bf16>& value) {
+  const int head_dim = task.pool->layout.head_dim;
+  const AmxScratch& amx = *task.amx;
+  BlockPairs pairs;
+  if (!FindVisible(task, 0, task.num_pairs, block, pairs)) return;
+  ContractOnAmx(task, key, kBlockSize, head_dim, amx.queries, amx.scores);
+  SoftmaxPairs<Bf16>(task, 0, task.num_pairs, amx.scores, pairs);
+  PackCoefficients(amx.scores, task.num_pairs, kBlockSize, amx.probabilities);
+  ContractOnAmx(task, value, head_dim, kBlockSize, amx.probabilities, task.weighted);
+  AddWeighted(task, 0, task.num_pairs, pairs);
 }
 
 // The rows of a V tile, widened with zeros to a multiple of 32 channels.
@@ -231,6 +318,9 @@ void AttendSegmentOf(const SegmentTask& task) {
   std::fill_n(task.max, task.num_pairs, kMinusInfinity);
   std::fill_n(task.sum, task.num_pairs, 0.0f);
   std::fill_n(task.out, size_t(task.num_pairs) * padded, 0.0f);
+  const bool on_amx = std::is_same_v<T, Bf16> && task.amx != nullptr &&
+                      task.num_pairs >= kMinAmxPairs && task.pool->layout.head_dim == padded;
+  if (on_amx) PackCoefficients(task.q, task.num_pairs, padded, task.amx->queries);
   const auto tile = [&](int block, KvKind kind) LYNX_LAMBDA {
     return reinterpret_cast<const T*>(
         task.pool->tile(task.block_table[block], task.layer, kind, task.kv_head));
@@ -241,6 +331,12 @@ void AttendSegmentOf(const SegmentTask& task) {
     const T* next =
         b + 1 < task.block_end ? tile(b + 1, KvKind::kKey) : reinterpret_cast<const T*>(task.ahead);
     const Rows<T> value_rows = ValueRows(task, value, next);
+    if constexpr (std::is_same_v<T, Bf16>) {
+      if (on_amx) {
+        AttendBlockOnAmx(task, b, key_rows, value_rows);
+        continue;
+      }
+    }
     for (int pair = 0, n; pair < task.num_pairs; pair += n) {
       n = task.num_pairs - pair;
       if (n > kMaxLastPairs) n = kTilePairs;
@@ -270,7 +366,8 @@ void MergeSegment(const PartialState& segment, int padded, const PartialState& t
   }
 }
 
-constexpr AttentionKernels kAttentionKernels = {AttendSegment, MergeSegment};
+constexpr AttentionKernels kAttentionKernels = {.attend_segment = AttendSegment,
+                                                .merge_segment = MergeSegment};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lynx::cpu
@@ -281,7 +378,10 @@ HWY_AFTER_NAMESPACE();
 namespace lynx::cpu {
 
 AttentionKernels SelectAttentionKernels(Target target) {
-  return target >= Target::kAvx512 ? N_AVX3::kAttentionKernels : N_AVX2::kAttentionKernels;
+  AttentionKernels kernels =
+      target >= Target::kAvx512 ? N_AVX3::kAttentionKernels : N_AVX2::kAttentionKernels;
+  if (target == Target::kAmx) kernels.amx = &kBf16Amx;
+  return kernels;
 }
 
 }  // namespace lynx::cpu

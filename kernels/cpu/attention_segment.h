@@ -8,18 +8,37 @@
 // With one row it is bound by memory: each block is 2 · tile_bytes, and while one tile is
 // contracted the next (V of this block, K of the next, also of the next segment or unit) is
 // prefetched.
+//
+// With AMX the two products of a block are matrix products of gemm_kernels.h, for all pairs of the
+// task at once: a coefficient vector is a row of activations, and a tile of K or V becomes panels
+// whose outputs stand in lane positions. That copy costs about as much as the vector kernels spend
+// on three or four pairs, so few pairs stay with those.
 #pragma once
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/gemm_kernels.h"
 #include "kernels/cpu/target.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace lynx::cpu {
 
 inline constexpr int kMaxTilePairs = 24;  // of a task
-inline constexpr int kMaxBlockPairs = 6;  // contracted at a time
+inline constexpr int kMaxBlockPairs = 6;  // contracted at a time by vectors
+inline constexpr int kMinAmxPairs = 8;    // of a task on AMX: an estimate from counting operations
 
 // Arrays of channels hold PaddedHeadDim floats, in lane positions.
 constexpr int PaddedHeadDim(int head_dim) { return (head_dim + 31) / 32 * 32; }
+
+// AMX for one thread.
+struct AmxScratch {
+  const Bf16Kernels* kernels = nullptr;
+  int* tile_rows = nullptr;  // see Bf16Kernels::release
+  // BF16, as GemmStep::x wants them.
+  float* queries = nullptr;        // [padded / 32][num_pairs][32]
+  float* probabilities = nullptr;  // [64 / 32][num_pairs][32]
+  float* panels = nullptr;         // a tile of K or V, [64, padded] BF16
+  float* scores = nullptr;         // [num_pairs, 64]
+};
 
 // Pairs that share a sequence, a layer and a KV head, over blocks of one segment.
 struct SegmentTask {
@@ -37,8 +56,9 @@ struct SegmentTask {
   float* max = nullptr;                   // out, [num_pairs]; −∞ for a pair that sees nothing
   float* sum = nullptr;                   // out, [num_pairs]
   float* out = nullptr;                   // out, [num_pairs, padded]
-  float* weighted = nullptr;              // scratch, [kMaxBlockPairs, padded]
+  float* weighted = nullptr;              // scratch, [num_pairs, padded]
   float* padded_value = nullptr;          // scratch, [64, padded], when head_dim % 32 != 0
+  const AmxScratch* amx = nullptr;        // null: vectors only
 };
 
 // The state of one pair: max, sum and PaddedHeadDim channels.
@@ -52,9 +72,16 @@ struct AttentionKernels {
   void (*attend_segment)(const SegmentTask& task);
   // Merges a segment into the total of the segments before it (which starts as −∞, 0, zeros).
   void (*merge_segment)(const PartialState& segment, int padded, const PartialState& total);
+  const Bf16Kernels* amx = nullptr;  // for SegmentTask::amx; null: none
 };
 
 // target is kAvx2 or better.
 AttentionKernels SelectAttentionKernels(Target target);
+
+struct AttentionScratch;  // attention_scratch.h
+
+// Backend::Attention with these kernels.
+void RunAttention(ThreadPool& pool, const AttentionKernels& kernels, const AttentionParams& params,
+                  AttentionScratch& scratch);
 
 }  // namespace lynx::cpu

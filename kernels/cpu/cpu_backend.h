@@ -13,7 +13,8 @@
 
 namespace lynx::cpu {
 
-struct GemmScratch;  // gemm_scratch.h
+struct AttentionScratch;  // attention_scratch.h
+struct GemmScratch;       // gemm_scratch.h
 
 class CpuBackend final : public Backend {
  public:
@@ -73,8 +74,6 @@ class CpuBackend final : public Backend {
 
  private:
   explicit CpuBackend(const Options& options);
-
-  struct AttentionScratch;  // attention.cc: segment results
 
   Options options_;  // target resolved
   ThreadPool pool_;

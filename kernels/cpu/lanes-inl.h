@@ -137,6 +137,13 @@ HWY_INLINE void LoadPair(const float* p, F16& first, F16& second) {
   first = LoadLanes(p);
   second = LoadLanes(p + kLanes);
 }
+// Two BF16 in each lane, the first in the low half. Of numbers whose lower halves are zero.
+HWY_INLINE F16 JoinBf16(const F16& first, const F16& second) {
+  return ForParts([&](int i) LYNX_LAMBDA {
+    const auto low = hn::ShiftRight<16>(hn::BitCast(kUintTag, first.part[i]));
+    return hn::BitCast(kFloatTag, hn::Or(low, hn::BitCast(kUintTag, second.part[i])));
+  });
+}
 
 // Joins the lanes in the order of JoinLanesRef.
 template <typename V, size_t N, typename Op>

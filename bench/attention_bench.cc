@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
   std::vector<Target> targets = {lynx::cpu::Best(), Target::kAvx2};
   if (argc > 1) {
     targets.clear();
-    for (const Target t : {Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni}) {
+    for (const Target t : {Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAmx}) {
       if (std::strcmp(argv[1], lynx::cpu::TargetName(t)) == 0) targets.push_back(t);
     }
     if (targets.empty()) {

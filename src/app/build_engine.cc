@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config
                         : config.cpu_target == "avx2"       ? Target::kAvx2
                         : config.cpu_target == "avx512"     ? Target::kAvx512
                         : config.cpu_target == "avx512vnni" ? Target::kAvx512Vnni
+                        : config.cpu_target == "amx"        ? Target::kAmx
                                                             : Target::kAuto;
   std::unique_ptr<Backend> backend =
       cpu::CpuBackend::Create({.compute = config.compute == "f32" ? Compute::kF32 : Compute::kFast,

@@ -116,7 +116,7 @@ void ConfigFlags::AddGateway(CLI::App& command) {
 void ConfigFlags::AddEngine(CLI::App& command) {
   Set(command, "--device", "cpu or cuda", [](Config& c) { return &c.device; });
   Set(command, "--compute", "fast, or f32 (slow yardstick)", [](Config& c) { return &c.compute; });
-  Set(command, "--cpu-target", "auto, scalar, avx2, avx512 or avx512vnni",
+  Set(command, "--cpu-target", "auto, scalar, avx2, avx512, avx512vnni or amx",
       [](Config& c) { return &c.cpu_target; });
   Set(command, "--cache-dir",
       "Where packed weights are kept (default $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: nowhere)",

@@ -16,7 +16,7 @@ namespace {
 
 void AddKernelFlags(CLI::App& command, ClusterConfig* config) {
   command.add_option("--cpu-target", config->cpu_target, "auto, scalar, avx2, avx512 …")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni"}));
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"}));
   command.add_option("--compute", config->compute, "fast or f32")
       ->check(CLI::IsMember({"fast", "f32"}));
 }

@@ -49,7 +49,7 @@ void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* o) {
   command.add_option("--json", o->json, "Append the JSON lines to this file too");
   command.add_flag("--list", o->list, "List the cells and measure nothing");
   command.add_option("--cpu-target", o->config.cpu_target, "auto, scalar, avx2, avx512 …")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni"}));
+      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"}));
 }
 
 }  // namespace lynx

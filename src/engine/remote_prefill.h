@@ -49,6 +49,7 @@ struct RemotePrefillEvent {
   bool round_over = false;  // this round, and those before it, have their answer
   uint32_t round = 0;
   bool cannot_verify = false;  // no more final tokens will come of this attempt
+  bool goes_on = false;        // with verified or round_over: more will come without a round
   int64_t step_ns = 0;         // how long a step takes there now; 0: not known
   absl::Status error;          // not OK: the attempt is over on that side
 };

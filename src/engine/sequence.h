@@ -40,8 +40,9 @@ struct HandoffAttempt {
   bool reads = false;  // its drafts may read the blocks: nothing is refined
   // What the prefill side does beside sending: kResidual, kSource (also for kAuto) or kHold.
   VerifyMode verify = VerifyMode::kResidual;
-  bool round_open = false;  // drafts are with the prefill side
-  uint32_t round = 0;       // the last that was sent
+  bool source_goes_on = false;  // as the last report says
+  bool round_open = false;      // drafts are with the prefill side
+  uint32_t round = 0;           // the last that was sent
   int round_num_drafts = 0;
   int64_t round_sent_ns = 0;  // since when one is open
   int64_t start_ns = 0, anchor_landed_ns = 0, target_landed_ns = 0;

@@ -12,14 +12,23 @@
 //   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
 //      and one more go up. Rounds that come while a step runs wait for its end: the last counts
 // Decode side: drafts on the anchor as always, sends them back when no round is open or the open
-// one has become twice as long, publishes what comes, and goes on drafting after it. When the
-// target has landed, the KV of what was published meanwhile is computed again in the pass that
+// one has become twice as long, publishes what comes, and goes on drafting after it. While the
+// prefill side goes on by itself (kAuto) drafts are only sent where they are well ahead of it. When
+// the target has landed, the KV of what was published meanwhile is computed again in the pass that
 // judges the drafts left over.
 #include <algorithm>
 
 #include "engine/engine_impl.h"
 
 namespace lynx {
+namespace {
+
+// A prefill side that goes on by itself and is not so far behind the drafts gains nothing by them:
+// a step of several rows takes longer there than one of one.
+constexpr int kLeastLead = 4;
+
+}  // namespace
+
 // ---- decode side --------------------------------------------------------------------------------
 
 // What this attempt asks of the prefill side.
@@ -48,6 +57,7 @@ VerifyMode EngineImpl::ChooseVerify(Sequence& s) {
 void EngineImpl::StartRound(Sequence& s) {
   HandoffAttempt& a = *s.attempt;
   if (a.verify != VerifyMode::kSource || a.target_landed || s.drafts.empty()) return;
+  if (a.source_goes_on && !s.drafting_paused && s.num_drafts() < kLeastLead) return;
   if (a.round_open) {
     if (s.num_drafts() < 2 * a.round_num_drafts) return;
   } else {
@@ -105,14 +115,14 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
     verify_policy_.ObserveRound(Now() - a.round_sent_ns, report.step_ns);
     a.round_sent_ns = Now();
   }
+  a.source_goes_on = report.goes_on;
   if (report.cannot_verify) ForgoVerification(a);
   AcceptFromSource(s, report.verified);
   if (s.state == State::kFinished) return;
   if (report.cannot_verify) ContinueHandoff(s);
+  if (s.state == State::kDrafting) s.drafting_paused = !MayDraft(s);
   StartRound(s);
-  if (s.state != State::kDrafting) return;
-  s.drafting_paused = !MayDraft(s);
-  if (s.drafting_paused && !a.round_open) PromoteOnce(s);
+  if (s.state == State::kDrafting && s.drafting_paused && !a.round_open) PromoteOnce(s);
 }
 
 // Final tokens, which may agree with the drafts. Those left after the last of them stay.
@@ -152,6 +162,7 @@ RemotePrefillEvent& EngineImpl::Report(Sequence& s) {
     published_.push_back(&s);
     s.report.attempt = s.job.attempt;
     s.report.step_ns = StepNs();
+    s.report.goes_on = s.job.verify == VerifyMode::kAuto && !prompts_wait_;
   }
   return s.report;
 }

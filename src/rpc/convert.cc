@@ -381,6 +381,7 @@ v1::PrefillReply ToProto(const RemotePrefillEvent& event) {
     verified.set_round_over(event.round_over);
     verified.set_round(event.round);
     verified.set_cannot_verify(event.cannot_verify);
+    verified.set_goes_on(event.goes_on);
   }
   m.set_step_ns(event.step_ns);
   m.set_error_code(static_cast<int>(event.error.code()));
@@ -399,6 +400,7 @@ RemotePrefillEvent FromProto(const v1::PrefillReply& m, AttemptId attempt) {
   event.round_over = m.verified().round_over();
   event.round = m.verified().round();
   event.cannot_verify = m.verified().cannot_verify();
+  event.goes_on = m.verified().goes_on();
   event.step_ns = m.step_ns();
   event.error = ErrorFromProto(m.error_code(), m.error_message());
   return event;

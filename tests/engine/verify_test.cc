@@ -418,6 +418,26 @@ TEST(Verify, ABusyPrefillSideGetsLongRounds) {
   pair.ExpectNoLeak();
 }
 
+// Drafts help a prefill side that is slow or busy; one that goes on at their pace needs none.
+TEST(Verify, APrefillSideThatKeepsUpIsSentNoDrafts) {
+  const Request r = MakeRequest("a", RandomPrompt(130, 2), 60, 0.8f, 5);
+  for (const int decode_steps : {1, 12}) {
+    Pair pair(Options(VerifyMode::kAuto), Options(VerifyMode::kAuto));
+    pair.link.anchor_bits = 7;
+    pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+    pair.Submit(r);
+    for (int step = 0; step < 200 && !pair.clients.AllFinished(); ++step) {
+      pair.prefill->Step();
+      pair.link.Pump();
+      for (int i = 0; i < decode_steps; ++i) pair.decode->Step();
+    }
+    EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+    // One or two at the start, before it has said that it goes on.
+    EXPECT_EQ(pair.remote.num_rounds > 2, decode_steps > 1) << pair.remote.num_rounds;
+    pair.ExpectNoLeak();
+  }
+}
+
 TEST(Verify, TwoHundredRequestsWithFaultsAndCancels) {
   std::mt19937 rng(11);
   EngineOptions options = Options(VerifyMode::kAuto);

@@ -521,6 +521,7 @@ TEST(Prefill, RoundsGoDownAndFinalTokensComeUp) {
   event.position = 4;
   event.round_over = true;
   event.round = 3;
+  event.goes_on = true;
   event.step_ns = 123;
   prefill.engine.EmitPrefill(0, event);
   RemotePrefillEvent got = box.Next();
@@ -529,7 +530,7 @@ TEST(Prefill, RoundsGoDownAndFinalTokensComeUp) {
   EXPECT_EQ(got.verified[0].top.size(), 1u);
   EXPECT_EQ(got.verified[1].id, 9);
   EXPECT_EQ(got.position, 4);
-  EXPECT_TRUE(got.round_over && !got.cannot_verify);
+  EXPECT_TRUE(got.round_over && got.goes_on && !got.cannot_verify);
   EXPECT_EQ(got.round, 3u);
   EXPECT_EQ(got.step_ns, 123);
   RemotePrefillEvent refusal;

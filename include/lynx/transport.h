@@ -31,6 +31,9 @@ namespace lynx {
 using PeerId = uint64_t;   // one connection to one life of a peer process; never reused
 using OfferId = uint64_t;  // one posted bulk message as seen by its receiver; never reused
 
+// Of a bulk message. One of them does not wait on its way for payloads of the other.
+enum class Urgency : uint8_t { kUrgent, kPatient };
+
 inline constexpr size_t kMaxControlBytes = 16 << 10;
 inline constexpr size_t kMaxHeaderBytes = 1024;  // of a bulk message
 
@@ -82,7 +85,7 @@ class Transport {
   // Posts a bulk message with at most kMaxHeaderBytes of header. `payload` stays valid until `done`
   // runs: with OK when the receiver has pulled or dropped it (which does not prove delivery: the
   // receiver's ack does), else the error.
-  virtual void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
+  virtual void Post(PeerId peer, Urgency urgency, std::vector<std::byte> header, MemoryView payload,
                     std::function<void(absl::Status)> done) = 0;
 
   // Moves an offered payload into `destination` (exactly payload_bytes long, valid until `done`).

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One mutex guards everything; the encode thread holds it except while it encodes, and the
-// transport's threads take it in handlers and completions. Encode tasks run in the order of
-// Computed: layers in order, every request's anchors before anybody's dropped later stages are
-// encoded again.
+// transport's threads take it in handlers and completions. Pages are encoded in the order in which
+// the receiver wants their anchors: of the attempt with the least left first, with ageing, and
+// inside an attempt in the order of Computed. Dropped later stages are encoded again when no page
+// waits for its first time.
 #include "handoff/kv_sender.h"
 
 #include <algorithm>
@@ -54,20 +55,24 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   using Attempt = std::shared_ptr<SendAttempt>;  // also held by the encode thread's current task
   struct EncodeTask {
     Attempt attempt;
-    ChunkKey anchor;
+    ChunkKey key;
+    bool again = false;
   };
   using Section = Outbox<SendEvent>::Section;
   enum class Tell { kReceiver, kNobody };
 
   void Loop();
   bool RunOneTask();
-  void EncodePage(const EncodeTask& task);
-  void EncodeAgain(const Attempt& attempt, const ChunkKey& key);
   std::vector<Payload> Encode(const SendAttempt& attempt, const ChunkKey& key) const;
   std::vector<Payload> EncodeOnDevice(const KvPageCodec& codec, const KvPage& page) const;
   int64_t RunTimers(int64_t now_ns);
 
   // All below: with the mutex held.
+  bool HasWork() const;
+  Attempt NextToEncode(int64_t now_ns) const;
+  std::optional<EncodeTask> NextTask();
+  void OnEncoded(const EncodeTask& task, std::vector<Payload> payloads);
+  void OnEncodedAgain(const EncodeTask& task, std::vector<Payload> payloads);
   void KeepLater(const Attempt& attempt, ChunkKey key, const std::vector<Payload>& payloads);
   void PostLater(const Attempt& attempt);
   void PostChunk(const Attempt& attempt, const ChunkKey& key, Payload payload);
@@ -93,10 +98,10 @@ class KvSenderImpl final : public KvSender, public TransportHandler {
   std::condition_variable work_;
   bool stopping_ = false;
   std::map<AttemptId, Attempt> attempts_;
-  std::deque<EncodeTask> encode_queue_;
   std::deque<Attempt> encode_again_queue_;  // its first later chunk
   size_t held_bytes_ = 0;                   // in later_chunks of all attempts
   SenderStats stats_;
+  int64_t num_encoded_pages_ = 0;
   std::thread thread_;
 };
 
@@ -139,10 +144,11 @@ void KvSenderImpl::Computed(AttemptId id, int layer, int num_computed) {
   Attempt attempt = Find(id);
   if (attempt == nullptr) return;  // ended; the engine has not polled that yet
   attempt->computed_ns = MonotonicNs();
+  if (attempt->waiting_since_ns == 0) attempt->waiting_since_ns = attempt->computed_ns;
   int& queued = attempt->num_queued_pages[layer];
   for (const int ready = attempt->grid.num_complete_pages(num_computed); queued < ready; ++queued) {
     for (int range = 0; range < pool_.num_shards(); ++range) {
-      encode_queue_.push_back({attempt, {0, layer, queued, range}});
+      attempt->to_encode.push_back({0, layer, queued, range});
     }
   }
   work_.notify_all();
@@ -185,9 +191,7 @@ void KvSenderImpl::Loop() {
     if (const int64_t now = MonotonicNs(); now >= next_timer_ns) next_timer_ns = RunTimers(now);
     if (RunOneTask()) continue;
     std::unique_lock lock(outbox_.mutex());
-    const auto has_work = [this] {
-      return stopping_ || !encode_queue_.empty() || !encode_again_queue_.empty();
-    };
+    const auto has_work = [this] { return stopping_ || HasWork(); };
     if (attempts_.empty()) {
       work_.wait(lock, [&] { return has_work() || !attempts_.empty(); });
     } else {
@@ -198,40 +202,24 @@ void KvSenderImpl::Loop() {
 }
 
 bool KvSenderImpl::RunOneTask() {
-  EncodeTask task;
-  Attempt again;
-  ChunkKey key;
+  std::optional<EncodeTask> task;
   {
     Section section(outbox_);
-    if (stopping_) return false;
-    if (!encode_queue_.empty()) {
-      task = std::move(encode_queue_.front());
-      encode_queue_.pop_front();
-      if (task.attempt->ended) return true;
-      task.attempt->in_encoder = true;
-    } else if (!encode_again_queue_.empty()) {
-      again = std::move(encode_again_queue_.front());
-      encode_again_queue_.pop_front();
-      if (again->ended) return true;
-      const auto& [first_key, first_payload] = *again->later_chunks.begin();
-      if (first_payload != nullptr) {  // computed since, and comes before the one that was dropped
-        again->encoding_again = false;
-        PostLater(again);
-        return true;
-      }
-      again->in_encoder = true;
-      key = first_key;
-    } else {
-      return false;
-    }
+    if (stopping_ || !HasWork()) return false;
+    task = NextTask();
   }
+  if (!task) return true;
   const int64_t begin = MonotonicNs();
-  if (again != nullptr)
-    EncodeAgain(again, key);
-  else
-    EncodePage(task);
+  std::vector<Payload> payloads = Encode(*task->attempt, task->key);
   Section section(outbox_);
   stats_.encode_ns += MonotonicNs() - begin;
+  ++num_encoded_pages_;
+  LeaveEncoder(task->attempt);
+  if (task->again) {
+    OnEncodedAgain(*task, std::move(payloads));
+  } else {
+    OnEncoded(*task, std::move(payloads));
+  }
   return true;
 }
 
@@ -267,32 +255,6 @@ std::vector<Payload> KvSenderImpl::EncodeOnDevice(const KvPageCodec& codec,
   return payloads;
 }
 
-void KvSenderImpl::EncodePage(const EncodeTask& task) {
-  std::vector<Payload> payloads = Encode(*task.attempt, task.anchor);
-  Section section(outbox_);
-  LeaveEncoder(task.attempt);
-  if (task.attempt->ended) return;
-  if (--task.attempt->num_pages_to_encode == 0) {
-    stats_.encode_exposed_ns += MonotonicNs() - task.attempt->computed_ns;
-  }
-  PostChunk(task.attempt, task.anchor, std::move(payloads[0]));
-  KeepLater(task.attempt, task.anchor, payloads);
-  PostLater(task.attempt);
-}
-
-void KvSenderImpl::EncodeAgain(const Attempt& attempt, const ChunkKey& key) {
-  std::vector<Payload> payloads = Encode(*attempt, key);
-  Section section(outbox_);
-  LeaveEncoder(attempt);
-  attempt->encoding_again = false;
-  if (attempt->ended) return;
-  attempt->later_chunks.erase(key);
-  ++attempt->num_posted_later;
-  PostChunk(attempt, key, std::move(payloads[key.stage]));
-  KeepLater(attempt, key, payloads);
-  PostLater(attempt);
-}
-
 // Runs what is due and answers when to look again.
 int64_t KvSenderImpl::RunTimers(int64_t now_ns) {
   Section section(outbox_);
@@ -317,6 +279,72 @@ int64_t KvSenderImpl::RunTimers(int64_t now_ns) {
 }
 
 // ---- with the mutex held ------------------------------------------------------------------------
+
+bool KvSenderImpl::HasWork() const {
+  return !encode_again_queue_.empty() || NextToEncode(0) != nullptr;
+}
+
+// The attempt with the least left to encode, less a quarter of the time that it has waited, as the
+// receiver's scheduler has it (pull_scheduler.h); null when no page waits.
+KvSenderImpl::Attempt KvSenderImpl::NextToEncode(int64_t now_ns) const {
+  const double ns_per_page = static_cast<double>(stats_.encode_ns) /
+                             static_cast<double>(std::max<int64_t>(1, num_encoded_pages_));
+  Attempt best;
+  double best_rank = 0;
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt->to_encode.empty()) continue;
+    const double rank = ns_per_page * attempt->num_pages_to_encode -
+                        static_cast<double>(now_ns - attempt->waiting_since_ns) / 4;
+    if (best != nullptr && rank >= best_rank) continue;
+    best = attempt;
+    best_rank = rank;
+  }
+  return best;
+}
+
+// Nothing when the work was over before it began.
+std::optional<KvSenderImpl::EncodeTask> KvSenderImpl::NextTask() {
+  EncodeTask task{.attempt = NextToEncode(MonotonicNs())};
+  if (task.attempt != nullptr) {
+    task.key = task.attempt->to_encode.front();
+    task.attempt->to_encode.pop_front();
+  } else {
+    task = {.attempt = std::move(encode_again_queue_.front()), .again = true};
+    encode_again_queue_.pop_front();
+    if (task.attempt->ended) return std::nullopt;
+    const auto& [first_key, first_payload] = *task.attempt->later_chunks.begin();
+    if (first_payload != nullptr) {  // computed since, and comes before the one that was dropped
+      task.attempt->encoding_again = false;
+      PostLater(task.attempt);
+      return std::nullopt;
+    }
+    task.key = first_key;
+  }
+  task.attempt->in_encoder = true;
+  return task;
+}
+
+void KvSenderImpl::OnEncoded(const EncodeTask& task, std::vector<Payload> payloads) {
+  const Attempt& attempt = task.attempt;
+  if (attempt->ended) return;
+  if (--attempt->num_pages_to_encode == 0) {
+    stats_.encode_exposed_ns += MonotonicNs() - attempt->computed_ns;
+  }
+  PostChunk(attempt, task.key, std::move(payloads[0]));
+  KeepLater(attempt, task.key, payloads);
+  PostLater(attempt);
+}
+
+void KvSenderImpl::OnEncodedAgain(const EncodeTask& task, std::vector<Payload> payloads) {
+  const Attempt& attempt = task.attempt;
+  attempt->encoding_again = false;
+  if (attempt->ended) return;
+  attempt->later_chunks.erase(task.key);
+  ++attempt->num_posted_later;
+  PostChunk(attempt, task.key, std::move(payloads[task.key.stage]));
+  KeepLater(attempt, task.key, payloads);
+  PostLater(attempt);
+}
 
 // Keeps the stages after the key's.
 void KvSenderImpl::KeepLater(const Attempt& attempt, ChunkKey key,
@@ -370,7 +398,8 @@ void KvSenderImpl::PostChunk(const Attempt& attempt, const ChunkKey& key, Payloa
   attempt->posted_bytes += header.bytes;
   attempt->posted_checksum += header.checksum;
   const MemoryView bytes = payload->bytes.view();
-  transport_.Post(attempt->peer, Serialize(header), bytes,
+  const Urgency urgency = key.stage == 0 ? Urgency::kUrgent : Urgency::kPatient;
+  transport_.Post(attempt->peer, urgency, Serialize(header), bytes,
                   [this, id = attempt->job.attempt, stage = key.stage,
                    payload = std::move(payload)](const absl::Status& status) {
                     Section section(outbox_);

@@ -6,9 +6,9 @@
 namespace lynx {
 namespace {
 
-constexpr double kQueueSeconds = 0.008;
+constexpr double kQueueSeconds = 0.004;
 constexpr int64_t kIntervalNs = 40'000'000;  // a rate is measured over at least this
-constexpr double kSlowerLatencyWeight = 0.05;
+constexpr double kLatencyWeight = 0.05;      // of a new one in their mean
 
 }  // namespace
 
@@ -20,10 +20,10 @@ void PullWindow::Arrived(size_t pulled_bytes, int64_t issued_ns, int64_t now_ns,
   interval_bytes_ += pulled_bytes;
   largest_chunk_ = std::max(largest_chunk_, pulled_bytes);
   if (idle_before) {
-    // The shortest, but a path that has become longer is believed in the end.
-    const double latency_s = static_cast<double>(now_ns - issued_ns) * 1e-9;
-    const double slower_s = latency_s_ + kSlowerLatencyWeight * (latency_s - latency_s_);
-    latency_s_ = latency_s_ == 0 ? latency_s : std::min(latency_s, slower_s);
+    double latency_s = static_cast<double>(now_ns - issued_ns) * 1e-9;
+    if (bytes_per_second_ > 0) latency_s -= static_cast<double>(pulled_bytes) / bytes_per_second_;
+    latency_s = std::max(latency_s, 0.0);
+    latency_s_ += (latency_s_ == 0 ? 1 : kLatencyWeight) * (latency_s - latency_s_);
   }
   if (now_ns - interval_begin_ns_ >= kIntervalNs) CloseInterval(now_ns);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many bytes to keep outstanding: enough to keep the link busy, few enough that an urgent chunk
-// is not queued behind many. The window is rate × (latency + 8 ms), and two chunks at least.
+// is not queued behind many. The window is rate × (latency + 4 ms), and two chunks at least.
 //
 // Rate: of the busy intervals of late the second fastest. A machine whose threads wake late moves
 // fewer bytes in some intervals; were the window made smaller for that, it would move fewer still.
-// The fastest may be a burst that had been held up before. Latency: of pulls that had the link to
-// themselves. Pure logic.
+// The fastest may be a burst that had been held up before. Latency: of pulls that found the link
+// idle, without the time that their bytes take on it; in the mean, so that threads that wake late
+// on either side make the window larger. Pure logic.
 #pragma once
 
 #include <array>

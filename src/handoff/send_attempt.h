@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <utility>
@@ -46,8 +47,10 @@ struct SendAttempt {
   const uint64_t num_chunks;  // in all
   PeerId peer = 0;
 
-  std::vector<int> num_queued_pages;  // [layer]: pages handed to the encoder so far
-  int num_pages_to_encode;            // of all layers and shards, once each
+  std::vector<int> num_queued_pages;  // [layer]: pages put into to_encode so far
+  std::deque<ChunkKey> to_encode;     // computed pages, as their anchors' keys
+  int num_pages_to_encode;            // of all layers and shards, computed or not, once each
+  int64_t waiting_since_ns = 0;       // when the first layer was computed
   int64_t computed_ns = 0;            // when the last layer so far was
   // Encoded, not posted. A null payload was dropped for want of room and is encoded again.
   std::map<ChunkKey, Payload> later_chunks;

@@ -89,8 +89,8 @@ absl::Status FaultyTransport::SendControl(PeerId peer, std::vector<std::byte> me
   return inner_->SendControl(peer, std::move(message));
 }
 
-void FaultyTransport::Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
-                           std::function<void(absl::Status)> done) {
+void FaultyTransport::Post(PeerId peer, Urgency urgency, std::vector<std::byte> header,
+                           MemoryView payload, std::function<void(absl::Status)> done) {
   {
     std::lock_guard lock(mu_);
     if (const Rule* rule = FindRule(Fault::kFailPost, header)) {
@@ -98,7 +98,7 @@ void FaultyTransport::Post(PeerId peer, std::vector<std::byte> header, MemoryVie
       return Schedule(Clock::now(), {fail, fail});
     }
   }
-  inner_->Post(peer, std::move(header), payload, std::move(done));
+  inner_->Post(peer, urgency, std::move(header), payload, std::move(done));
 }
 
 void FaultyTransport::FlipABit(MutableMemoryView view) const {

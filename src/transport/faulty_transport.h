@@ -47,7 +47,7 @@ class FaultyTransport final : public Transport, private TransportHandler {
   std::optional<PeerId> FindPeer(uint64_t epoch) const override { return inner_->FindPeer(epoch); }
   void Disconnect(PeerId peer) override { inner_->Disconnect(peer); }
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override;
-  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
+  void Post(PeerId peer, Urgency urgency, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override;
   void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override;

@@ -366,7 +366,7 @@ class LoopbackTransport final : public Transport {
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override {
     return node_->SendControl(peer, std::move(message));
   }
-  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
+  void Post(PeerId peer, Urgency, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override {
     node_->Post(peer, std::move(header), payload, std::move(done));
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "transport/short_slices.h"
 #include "transport/tcp_sockets.h"
 #include "transport/ucx_settings.h"
 
@@ -151,6 +152,7 @@ UcxLane::~UcxLane() {
 
 void UcxLane::Start(Tick tick) {
   thread_ = std::thread([this, tick = std::move(tick)] {
+    AskForShortSlices();
     if (use_device_ != nullptr) use_device_();
     Loop(tick);
   });

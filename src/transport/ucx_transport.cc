@@ -3,8 +3,8 @@
 //
 // Life of a peer:
 //   1. Connect (or a Hello from one that connected to us) dials a control link. The first message
-//      on it is a Hello with our address, so that both sides are connected. The bulk link is
-//      dialled by the one who connects at once, by the other with its first Post.
+//      on it is a Hello with our address, so that both sides are connected. The bulk links, one for
+//      each urgency, are dialled by the one who connects at once, by the other with its first Post.
 //   2. Beats on control every heartbeat interval, both ways. Any control message counts as one.
 //   3. A link's error, silence, a Bye or Disconnect ends it: the control thread closes its link,
 //      then the bulk thread closes its own and voids the peer's offers, then the handler is told.
@@ -16,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -38,6 +39,7 @@ constexpr int64_t kNsPerMs = 1'000'000;
 // UCX opens a connection's sockets one by one; until this old they are looked for and marked.
 constexpr int64_t kMarkingNs = 5'000 * kNsPerMs;
 constexpr auto kMaxFirstContact = std::chrono::seconds(3);
+constexpr std::array kUrgencies = {Urgency::kUrgent, Urgency::kPatient};
 constexpr int kControlTypeOfService = 0xb8;  // DSCP EF
 
 enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4 };
@@ -90,7 +92,7 @@ class UcxTransport final : public Transport {
   std::optional<PeerId> FindPeer(uint64_t epoch) const override;
   void Disconnect(PeerId peer) override;
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override;
-  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
+  void Post(PeerId peer, Urgency urgency, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override;
   void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override;
@@ -117,7 +119,7 @@ class UcxTransport final : public Transport {
   };
   struct BulkPeer {
     std::string address;
-    UcxLane::Link* link = nullptr;  // null: not dialled yet
+    std::array<UcxLane::Link*, kUrgencies.size()> links = {};  // null: not dialled yet
   };
   struct Offer {
     Connection from;
@@ -145,7 +147,8 @@ class UcxTransport final : public Transport {
   // On the bulk thread.
   static ucs_status_t OnBulkMessage(void* self, const void* header, size_t header_bytes, void* data,
                                     size_t bytes, const ucp_am_recv_param_t* params);
-  UcxLane::Link* BulkLink(PeerId peer);
+  UcxLane::Link* BulkLink(PeerId peer, Urgency urgency);
+  void CloseLinks(const BulkPeer& peer);
   void CloseBulk(PeerId peer, Connection theirs);
   ucs_status_t TakeOffer(const Preamble& preamble, std::span<const std::byte> header, void* data,
                          size_t bytes, bool rendezvous);
@@ -210,9 +213,7 @@ void UcxTransport::Stop() {
     control_peers_.clear();
   });
   bulk_->Stop([this] {
-    for (const auto& [id, peer] : bulk_peers_) {
-      if (peer.link != nullptr) bulk_->Close(peer.link);
-    }
+    for (const auto& [id, peer] : bulk_peers_) CloseLinks(peer);
     bulk_peers_.clear();
     for (const auto& [id, offer] : offers_) {
       if (offer.descriptor != nullptr) bulk_->Release(offer.descriptor);
@@ -245,8 +246,9 @@ absl::StatusOr<PeerId> UcxTransport::ConnectLocked(std::string_view packed, Dial
   peer_of_epoch_[address.epoch] = id;
   control_->Run([this, id, address] { OpenControl(id, address); });
   bulk_->Run([this, id, address, dial] {
-    bulk_peers_[id] = {address.bulk, nullptr};
-    if (dial == DialBulk::kNow) BulkLink(id);
+    bulk_peers_[id] = {.address = address.bulk};
+    if (dial == DialBulk::kWhenPosting) return;
+    for (Urgency urgency : kUrgencies) BulkLink(id, urgency);
   });
   return id;
 }
@@ -290,20 +292,20 @@ void UcxTransport::OpenControl(PeerId id, const UcxAddress& address) {
 }
 
 // Dials it if need be; null when that fails or the peer is gone.
-UcxLane::Link* UcxTransport::BulkLink(PeerId id) {
+UcxLane::Link* UcxTransport::BulkLink(PeerId id, Urgency urgency) {
   auto it = bulk_peers_.find(id);
   if (it == bulk_peers_.end()) return nullptr;
-  BulkPeer& peer = it->second;
-  if (peer.link == nullptr) {
-    absl::StatusOr<UcxLane::Link*> link = bulk_->Dial(
-        peer.address, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
-    if (!link.ok()) {
-      Lose(id, link.status(), Tell::kHandler);
+  UcxLane::Link*& link = it->second.links[static_cast<size_t>(urgency)];
+  if (link == nullptr) {
+    absl::StatusOr<UcxLane::Link*> dialled = bulk_->Dial(
+        it->second.address, [this, id](const absl::Status& why) { Lose(id, why, Tell::kHandler); });
+    if (!dialled.ok()) {
+      Lose(id, dialled.status(), Tell::kHandler);
       return nullptr;
     }
-    peer.link = *link;
+    link = *dialled;
   }
-  return peer.link;
+  return link;
 }
 
 void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& why, Tell tell) {
@@ -326,9 +328,15 @@ void UcxTransport::CloseControl(PeerId id, uint64_t epoch, const absl::Status& w
   });
 }
 
+void UcxTransport::CloseLinks(const BulkPeer& peer) {
+  for (UcxLane::Link* link : peer.links) {
+    if (link != nullptr) bulk_->Close(link);
+  }
+}
+
 void UcxTransport::CloseBulk(PeerId id, Connection theirs) {
   if (auto it = bulk_peers_.find(id); it != bulk_peers_.end()) {
-    if (it->second.link != nullptr) bulk_->Close(it->second.link);
+    CloseLinks(it->second);
     bulk_peers_.erase(it);
   }
   if (theirs.second != 0) bulk_ended_.insert(theirs);
@@ -464,10 +472,10 @@ void UcxTransport::MarkYoungPeers(int64_t now_ns) {
 
 // ---- bulk ---------------------------------------------------------------------------------------
 
-void UcxTransport::Post(PeerId id, std::vector<std::byte> header, MemoryView payload,
-                        std::function<void(absl::Status)> done) {
-  bulk_->Run([this, id, header = std::move(header), payload, done = std::move(done)] {
-    UcxLane::Link* link = BulkLink(id);
+void UcxTransport::Post(PeerId id, Urgency urgency, std::vector<std::byte> header,
+                        MemoryView payload, std::function<void(absl::Status)> done) {
+  bulk_->Run([this, id, urgency, header = std::move(header), payload, done = std::move(done)] {
+    UcxLane::Link* link = BulkLink(id, urgency);
     if (link == nullptr) {
       return done(absl::UnavailableError(absl::StrCat("peer ", id, " is gone")));
     }

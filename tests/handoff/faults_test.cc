@@ -305,7 +305,7 @@ class ForgedChunksTest : public testing::Test {
     auto peer = forger_->Connect(h.receiver_transport().address());
     ASSERT_TRUE(peer.ok());
     Outcome posted;
-    forger_->Post(*peer, std::move(header), payload_, posted.Callback());
+    forger_->Post(*peer, Urgency::kUrgent, std::move(header), payload_, posted.Callback());
     ASSERT_TRUE(posted.Wait());
   }
 
@@ -371,7 +371,7 @@ TEST_F(ForgedChunksTest, ASenderThatCutsPagesInTwoWaysIsRefused) {
   ChunkHeader header = GoodHeader(*h, id);
   header.num_heads = 1;
   Outcome first;
-  forger_->Post(*peer, Serialize(header), payload_, first.Callback());
+  forger_->Post(*peer, Urgency::kUrgent, Serialize(header), payload_, first.Callback());
   header.layer = 1;
   header.num_heads = 2;
   Post(*h, header);
@@ -436,8 +436,9 @@ TEST_F(ForgedChunksTest, DuplicatesAreDropped) {
   auto peer = forger_->Connect(h->receiver_transport().address());
   ASSERT_TRUE(peer.ok());
   Outcome first, second;
-  forger_->Post(*peer, Serialize(GoodHeader(*h, id)), payload_, first.Callback());
-  forger_->Post(*peer, Serialize(GoodHeader(*h, id)), payload_, second.Callback());
+  forger_->Post(*peer, Urgency::kUrgent, Serialize(GoodHeader(*h, id)), payload_, first.Callback());
+  forger_->Post(*peer, Urgency::kUrgent, Serialize(GoodHeader(*h, id)), payload_,
+                second.Callback());
   ASSERT_TRUE(second.Wait());
   EXPECT_EQ(h->receiver().stats().nacks, 1);
   h->receiver().Cancel(id);

@@ -2,6 +2,9 @@
 // Whole hand-offs with real codecs over loopback transports.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <mutex>
+
 #include "tests/handoff/handoff_fixture.h"
 
 namespace lynx {
@@ -148,6 +151,39 @@ TEST(HandoffTest, TwoSendersAndManyAttempts) {
   for (AttemptId id : ids) h.ComputeAll(id);
   for (AttemptId id : ids) h.Finish(id);
   for (AttemptId id : ids) h.ExpectEqual(id);
+}
+
+// A short request is computed while a long one is being encoded.
+TEST(HandoffTest, ShortRequestsAreEncodedFirst) {
+  constexpr int kNumLayers = 8;
+  Handoff h({.num_layers = kNumLayers, .num_kv_heads = 4, .head_dim = 64, .num_blocks = 66});
+  const AttemptId longer = h.Begin({.num_tokens = 64 * kBlockSize});
+  const AttemptId shorter = h.Begin({.num_tokens = 100});
+  std::mutex mutex;
+  std::vector<AttemptId> anchors;  // in the order in which they are posted
+  h.sender_transport().FailPosts(
+      [&](std::span<const std::byte> bytes) {
+        std::lock_guard lock(mutex);
+        const auto header = ParseChunkHeader(bytes);
+        if (header.ok() && header->stage == 0) anchors.push_back(header->attempt);
+        return false;
+      },
+      absl::OkStatus());
+  h.ComputeAll(longer);
+  h.ComputeAll(shorter);
+  size_t num_before = 0;
+  {
+    std::lock_guard lock(mutex);
+    num_before = anchors.size();
+  }
+  h.Finish(longer);
+  h.Finish(shorter);
+  h.ExpectEqual(shorter);
+  constexpr size_t kNumPages = 16 * kNumLayers;
+  ASSERT_EQ(anchors.size(), kNumPages + kNumLayers);
+  if (num_before > kNumPages / 2) GTEST_SKIP() << "the long one was all but encoded";
+  const auto last = std::find(anchors.rbegin(), anchors.rend(), shorter);
+  EXPECT_LE(anchors.rend() - last, num_before + kNumLayers + 1) << "one was in the encoder";
 }
 
 // A second request's anchor completes before the first one's residual, over a slow link.

@@ -68,7 +68,7 @@ class TransportTest : public testing::TestWithParam<Kind> {
   void Exchange(PeerId b, size_t index) {
     Outcome posted, pulled;
     const std::vector<std::byte> payload(100000, std::byte{9});
-    a_->Post(b, Bytes("payload"), payload, posted.Callback());
+    a_->Post(b, Urgency::kUrgent, Bytes("payload"), payload, posted.Callback());
     std::vector<std::byte> received(payload.size());
     b_->Pull(WaitForOffer(at_b_, index).id, received, pulled.Callback());
     ASSERT_TRUE(pulled.Wait());
@@ -127,7 +127,7 @@ TEST_P(TransportTest, PayloadMovesWhenTheReceiverPulls) {
     for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
     const size_t index = at_b_.num_offers();
     Outcome posted, pulled;
-    a_->Post(b, Bytes("header"), payload, posted.Callback());
+    a_->Post(b, Urgency::kUrgent, Bytes("header"), payload, posted.Callback());
     const RecordingHandler::Offer offer = WaitForOffer(at_b_, index);
     EXPECT_EQ(offer.from, a_->epoch());
     EXPECT_EQ(offer.header, "header");
@@ -152,7 +152,7 @@ TEST_P(TransportTest, TheReceiverChoosesTheOrder) {
   std::deque<Outcome> posted(kNumMessages), pulled(kNumMessages);
   for (int i = 0; i < kNumMessages; ++i) payloads.emplace_back(50000, static_cast<std::byte>(i));
   for (int i = 0; i < kNumMessages; ++i) {
-    a_->Post(b, Bytes(std::to_string(i)), payloads[i], posted[i].Callback());
+    a_->Post(b, Urgency::kPatient, Bytes(std::to_string(i)), payloads[i], posted[i].Callback());
   }
   ASSERT_EQ(WaitForOffer(at_b_, kNumMessages - 1).header, std::to_string(kNumMessages - 1));
   std::vector<std::byte> received(50000);
@@ -168,11 +168,39 @@ TEST_P(TransportTest, TheReceiverChoosesTheOrder) {
   }
 }
 
+TEST_P(TransportTest, UrgentMessagesDoNotWaitForPatientPayloads) {
+  const PeerId b = Connect(*a_, *b_);
+  constexpr int kNumPatient = 16;
+  const std::vector<std::byte> large(8 << 20, std::byte{1}), small(50000, std::byte{2});
+  std::deque<Outcome> posted(kNumPatient + 1), pulled(kNumPatient + 1);
+  std::vector<std::byte> received_large(large.size()), received_small(small.size());
+  for (int i = 0; i < kNumPatient; ++i) {
+    a_->Post(b, Urgency::kPatient, Bytes("patient"), large, posted[i].Callback());
+  }
+  WaitForOffer(at_b_, kNumPatient - 1);
+  for (int i = 0; i < kNumPatient; ++i) {
+    b_->Pull(at_b_.offers[i].id, received_large, pulled[i].Callback());
+  }
+  a_->Post(b, Urgency::kUrgent, Bytes("urgent"), small, posted.back().Callback());
+  const RecordingHandler::Offer offer = WaitForOffer(at_b_, kNumPatient);
+  EXPECT_EQ(offer.header, "urgent");
+  if (GetParam() == Kind::kUcxTcp) {  // elsewhere payloads may have arrived by now
+    EXPECT_EQ(pulled[kNumPatient - 1].num_calls(), 0) << "the offer came behind the payloads";
+  }
+  b_->Pull(offer.id, received_small, pulled.back().Callback());
+  for (Outcome& outcome : pulled) {
+    ASSERT_TRUE(outcome.Wait());
+    EXPECT_TRUE(outcome.status().ok()) << outcome.status();
+  }
+  EXPECT_EQ(received_large, large);
+  EXPECT_EQ(received_small, small);
+}
+
 TEST_P(TransportTest, DropFreesTheSender) {
   const PeerId b = Connect(*a_, *b_);
   const std::vector<std::byte> payload(100000, std::byte{7});
   Outcome posted, pulled;
-  a_->Post(b, Bytes("unwanted"), payload, posted.Callback());
+  a_->Post(b, Urgency::kPatient, Bytes("unwanted"), payload, posted.Callback());
   const RecordingHandler::Offer offer = WaitForOffer(at_b_, 0);
   b_->Drop(offer.id);
   ASSERT_TRUE(posted.Wait());
@@ -188,7 +216,7 @@ TEST_P(TransportTest, StopTellsThePeerAndEndsItsPosts) {
   const PeerId b = Connect(*a_, *b_);
   const std::vector<std::byte> payload(200000, std::byte{7});
   Outcome posted, later;
-  a_->Post(b, Bytes("never pulled"), payload, posted.Callback());
+  a_->Post(b, Urgency::kUrgent, Bytes("never pulled"), payload, posted.Callback());
   WaitForOffer(at_b_, 0);
   ASSERT_TRUE(a_->SendControl(b, Bytes("connected")).ok());
   ASSERT_TRUE(at_b_.signal.WaitFor([&] { return at_b_.control.size() == 1; }));
@@ -198,7 +226,7 @@ TEST_P(TransportTest, StopTellsThePeerAndEndsItsPosts) {
   EXPECT_EQ(at_a_.losses[0].peer, b);
   EXPECT_EQ(at_a_.losses[0].epoch, b_->epoch());
   EXPECT_FALSE(a_->SendControl(b, Bytes("too late")).ok());
-  a_->Post(b, Bytes("too late"), payload, later.Callback());
+  a_->Post(b, Urgency::kUrgent, Bytes("too late"), payload, later.Callback());
   ASSERT_TRUE(later.Wait());
   EXPECT_FALSE(later.status().ok());
   EXPECT_EQ(a_->FindPeer(b_->epoch()), std::nullopt);
@@ -208,7 +236,7 @@ TEST_P(TransportTest, StopEndsOwnPostsAndVoidsThePeersOffers) {
   const PeerId b = Connect(*a_, *b_);
   const std::vector<std::byte> payload(200000, std::byte{7});
   Outcome posted, pulled;
-  a_->Post(b, Bytes("never pulled"), payload, posted.Callback());
+  a_->Post(b, Urgency::kUrgent, Bytes("never pulled"), payload, posted.Callback());
   const RecordingHandler::Offer offer = WaitForOffer(at_b_, 0);
   a_->Stop();
   EXPECT_EQ(posted.num_calls(), 1);  // with whatever: the peer may have dropped it
@@ -251,7 +279,8 @@ TEST_P(TransportTest, EveryCompletionRunsOnce) {
   for (int t = 0; t < 2; ++t) {
     threads.emplace_back([&, t] {
       for (int i = t * kPerThread; i < (t + 1) * kPerThread; ++i) {
-        a_->Post(b, Bytes(std::to_string(i)), payload, posted[i].Callback());
+        const Urgency urgency = i % 2 == 0 ? Urgency::kUrgent : Urgency::kPatient;
+        a_->Post(b, urgency, Bytes(std::to_string(i)), payload, posted[i].Callback());
       }
     });
   }
@@ -307,7 +336,7 @@ TEST(UcxDeviceMemory, WithoutCudaEverythingPassesThroughHostMemory) {
   const std::vector<std::byte> payload(100000, std::byte{9});
   std::vector<std::byte> received(payload.size());
   Outcome posted, pulled;
-  a->Post(*peer, Bytes("payload"), payload, posted.Callback());
+  a->Post(*peer, Urgency::kUrgent, Bytes("payload"), payload, posted.Callback());
   ASSERT_TRUE(at_b.signal.WaitFor([&] { return !at_b.offers.empty(); }));
   b->Pull(at_b.offers[0].id, received, pulled.Callback());
   ASSERT_TRUE(pulled.Wait());

@@ -43,7 +43,8 @@ class PeerHandler : public TransportHandler {
     if (word != "post" || !peer.has_value()) return;
     auto payload = std::make_shared<std::vector<std::byte>>(bytes, std::byte{5});
     for (int i = 0; i < count; ++i) {
-      transport->Post(*peer, Bytes(std::to_string(i)), *payload, [payload](const absl::Status&) {});
+      transport->Post(*peer, Urgency::kUrgent, Bytes(std::to_string(i)), *payload,
+                      [payload](const absl::Status&) {});
     }
     (void)transport->SendControl(*peer, Bytes("posted"));
   }
@@ -138,7 +139,7 @@ TEST_F(UcxProcessTest, KilledReceiverEndsPosts) {
   const std::vector<std::byte> payload(1 << 20);
   std::deque<Outcome> posted(8);
   for (Outcome& outcome : posted) {
-    transport_->Post(peer, Bytes("x"), payload, outcome.Callback());
+    transport_->Post(peer, Urgency::kUrgent, Bytes("x"), payload, outcome.Callback());
   }
   AskForPosts(peer, 1, 10);  // the connection is up
   const auto killed = steady_clock::now();
@@ -159,7 +160,7 @@ TEST_F(UcxProcessTest, StoppedPeerIsNoticedAndCanComeBack) {
   Outcome posted, pulled, late;
   process.Stop();
   const auto stopped = steady_clock::now();
-  transport_->Post(peer, Bytes("x"), payload, posted.Callback());
+  transport_->Post(peer, Urgency::kUrgent, Bytes("x"), payload, posted.Callback());
   std::vector<std::byte> received(4 << 20);
   transport_->Pull(handler_.offers[0].id, received, pulled.Callback());
   ASSERT_TRUE(WaitForLoss());

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kPayloadOfFrame = 1448.0 / 1514;  // TCP payload of a full Ethernet frame
-constexpr double kWindowSeconds = 0.008;           // of a stream, as PullWindow's
+constexpr double kWindowSeconds = 0.004;           // of a stream, as PullWindow's
 constexpr int kRateRequests = 24;                  // that measure an unshaped link
 
 constexpr IncastPolicy kPolicies[] = {IncastPolicy::kLynx, IncastPolicy::kSenderStrict,

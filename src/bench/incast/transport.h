@@ -54,9 +54,10 @@ class IncastTransport final : public Transport, public TransportHandler {
   absl::Status SendControl(PeerId peer, std::vector<std::byte> message) override {
     return inner_->SendControl(peer, std::move(message));
   }
-  void Post(PeerId peer, std::vector<std::byte> header, MemoryView payload,
+  void Post(PeerId peer, Urgency urgency, std::vector<std::byte> header, MemoryView payload,
             std::function<void(absl::Status)> done) override {
-    inner_->Post(peer, std::move(header), payload, std::move(done));
+    if (policy_ == IncastPolicy::kFifo) urgency = Urgency::kPatient;  // one stream
+    inner_->Post(peer, urgency, std::move(header), payload, std::move(done));
   }
   void Pull(OfferId offer, MutableMemoryView destination,
             std::function<void(absl::Status)> done) override;

@@ -29,7 +29,7 @@ class ManualTransport final : public Transport {
   std::optional<PeerId> FindPeer(uint64_t) const override { return 1; }
   void Disconnect(PeerId) override {}
   absl::Status SendControl(PeerId, std::vector<std::byte>) override { return absl::OkStatus(); }
-  void Post(PeerId, std::vector<std::byte>, MemoryView,
+  void Post(PeerId, Urgency, std::vector<std::byte>, MemoryView,
             std::function<void(absl::Status)>) override {}
   void Pull(OfferId offer, MutableMemoryView, std::function<void(absl::Status)> done) override {
     pulls_->push_back({offer, std::move(done)});

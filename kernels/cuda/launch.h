@@ -24,10 +24,11 @@ inline void AbortOnError(cudaError_t error, const char* what) {
 }
 
 #ifdef LYNX_SIMT
-// Runs every block to completion before it returns (tests/simt).
+// On the emulated device (tests/simt).
 template <typename Args>
 void Launch(const LaunchShape& shape, void (*kernel)(Args), const Args& args, const char* name) {
-  simt::RunKernel(shape.grid, shape.block, shape.shared_bytes, name, [&] { kernel(args); });
+  simt::LaunchKernel(shape.stream, shape.grid, shape.block, shape.shared_bytes, name,
+                     [=] { kernel(args); });
 }
 #else
 template <typename Args>

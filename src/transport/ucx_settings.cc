@@ -12,6 +12,10 @@
 namespace lynx {
 namespace {
 
+// What device memory is to UCX; unknown: this program gives it none. The emulated device's is the
+// host's (tests/simt).
+constexpr ucs_memory_type_t kDeviceMemory = LYNX_UCX_DEVICE_MEMORY;
+
 struct Setting {
   const char* environment;  // the user's say, which wins
   const char* key;          // what ucp_config_modify knows: no transport's prefix (UCX 1.13)
@@ -49,7 +53,7 @@ absl::Status Apply(const Setting& setting, ucp_config_t* config) {
 // A key of a transport that is not used would be reported by UCX as invalid.
 absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
   std::string tls_option = options.tls.empty() ? "tcp,self" : options.tls;
-  if (options.use_device != nullptr && BuiltForDeviceMemory()) tls_option += ",cuda";
+  if (options.use_device != nullptr && kDeviceMemory == UCS_MEMORY_TYPE_CUDA) tls_option += ",cuda";
   LYNX_RETURN_IF_ERROR(Apply({"UCX_TLS", "TLS", tls_option.c_str()}, config));
   const char* user_tls = std::getenv("UCX_TLS");
   const std::string tls = user_tls != nullptr ? user_tls : tls_option;
@@ -68,13 +72,17 @@ absl::Status ApplySettings(const UcxOptions& options, ucp_config_t* config) {
 
 }  // namespace
 
-bool BuiltForDeviceMemory() { return LYNX_UCX_CUDA != 0; }
+bool BuiltForDeviceMemory() { return kDeviceMemory != UCS_MEMORY_TYPE_UNKNOWN; }
 
 bool ReachesDeviceMemory(ucp_context_h context) {
   ucp_context_attr_t attributes{};
   attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
   return ucp_context_query(context, &attributes) == UCS_OK &&
-         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
+         (attributes.memory_types & UCS_BIT(kDeviceMemory)) != 0;
+}
+
+ucs_memory_type_t UcxMemoryType(MemoryType type) {
+  return type == MemoryType::kDevice ? kDeviceMemory : UCS_MEMORY_TYPE_HOST;
 }
 
 std::string WhyNoDeviceMemory() {

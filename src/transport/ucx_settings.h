@@ -21,9 +21,7 @@ bool BuiltForDeviceMemory();
 bool ReachesDeviceMemory(ucp_context_h context);
 std::string WhyNoDeviceMemory();  // where one of them does not hold
 
-inline ucs_memory_type_t UcxMemoryType(MemoryType type) {
-  return type == MemoryType::kDevice ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
-}
+ucs_memory_type_t UcxMemoryType(MemoryType type);
 
 // kUnavailable that says what failed and why.
 absl::Status UcxError(std::string_view what, ucs_status_t status);

@@ -69,15 +69,19 @@ class LoopbackPair {
     std::string codec = "planes";
     KvReceiver::Options receiver;
     DeviceChunks* device = nullptr;  // of both sides: the transports take its memory
+    std::function<std::unique_ptr<Transport>()> make_transport;  // null: in this process
   };
 
   LoopbackPair(const Settings& settings, LoadedModel& prefill_side, LoadedModel& decode_side) {
     codec_ = std::move(*MakeCodec(settings.codec, *decode_side.backend));
     const SendPlan plan = DefaultSendPlan(*codec_, decode_side.model->kv_layout().num_layers, true);
     const auto hub = MakeLoopbackHub();
-    sending_ = MakeLoopbackTransport(hub, settings.device);
-    receiving_ = std::make_unique<FaultyTransport>(MakeLoopbackTransport(hub, settings.device),
-                                                   settings.device);
+    const auto make_transport = [&] {
+      return settings.make_transport != nullptr ? settings.make_transport()
+                                                : MakeLoopbackTransport(hub, settings.device);
+    };
+    sending_ = make_transport();
+    receiving_ = std::make_unique<FaultyTransport>(make_transport(), settings.device);
 
     EngineOptions prefill_options = settings.options;
     prefill_options.role = Role::kPrefill;

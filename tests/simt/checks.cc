@@ -146,6 +146,8 @@ void ReportGlobal(const Allocation* a, uintptr_t at, size_t bytes, size_t alignm
     what << "out of bounds: ";
   } else if (alignment > 0 && at % alignment != 0) {
     what << "misaligned: ";
+  } else if (!Reaches(a)) {
+    what << "out of reach (memory of device " << a->device << "): ";
   } else {
     what << "uninitialized: ";
   }

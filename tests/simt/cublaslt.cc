@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lynx/types.h"
+#include "simt/streams.h"
 #include "tests/simt/device_memory.h"
 
 namespace simt = lynx::simt;
@@ -164,33 +165,47 @@ void MultiplyColumn(const lynx::Bf16* a, int64_t a_ld, const lynx::Bf16* x, int6
   }
 }
 
+struct Product {
+  const void *a, *b;
+  void* d;
+  SimtMatrixLayout a_layout, b_layout, d_layout;
+
+  void Run() const;
+};
+
+void Product::Run() const {
+  const int64_t k = a_layout.rows, n = a_layout.columns;
+  const Operand weights(a, a_layout, 2), rows(b, b_layout, 2), out(d, d_layout, 4);
+  const auto* w = reinterpret_cast<const lynx::Bf16*>(weights.range.bytes);
+  const auto* x = reinterpret_cast<const lynx::Bf16*>(rows.range.bytes);
+  auto* y = reinterpret_cast<float*>(out.range.bytes);
+  for (int32_t batch = 0; batch < d_layout.batch_count; ++batch) {
+    const int64_t w_begin = batch * a_layout.batch_stride;
+    const bool weights_written = weights.Written(w_begin, (n - 1) * a_layout.ld + k, 2);
+    for (int64_t j = 0; j < d_layout.columns; ++j) {
+      const int64_t x_begin = batch * b_layout.batch_stride + j * b_layout.ld;
+      const int64_t y_begin = batch * d_layout.batch_stride + j * d_layout.ld;
+      // A result is as good as what it was computed from.
+      const bool written = weights_written && rows.Written(x_begin, k, 2);
+      if (out.range.shadow != nullptr) std::memset(out.range.shadow + 4 * y_begin, written, 4 * n);
+      if (written) MultiplyColumn(w + w_begin, a_layout.ld, x + x_begin, k, n, y + y_begin);
+    }
+  }
+}
+
 }  // namespace
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                               cublasLtMatrixLayout_t b_layout, const void* beta, const void*,
                               cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
   if (!Supported(*product, *a_layout, *b_layout, *d_layout, *static_cast<const float*>(alpha),
                  *static_cast<const float*>(beta))) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  const int64_t k = a_layout->rows, n = a_layout->columns;
-  const Operand weights(a, *a_layout, 2), rows(b, *b_layout, 2), out(d, *d_layout, 4);
-  const auto* w = reinterpret_cast<const lynx::Bf16*>(weights.range.bytes);
-  const auto* x = reinterpret_cast<const lynx::Bf16*>(rows.range.bytes);
-  auto* y = reinterpret_cast<float*>(out.range.bytes);
-  for (int32_t batch = 0; batch < d_layout->batch_count; ++batch) {
-    const int64_t w_begin = batch * a_layout->batch_stride;
-    const bool weights_written = weights.Written(w_begin, (n - 1) * a_layout->ld + k, 2);
-    for (int64_t j = 0; j < d_layout->columns; ++j) {
-      const int64_t x_begin = batch * b_layout->batch_stride + j * b_layout->ld;
-      const int64_t y_begin = batch * d_layout->batch_stride + j * d_layout->ld;
-      // A result is as good as what it was computed from.
-      const bool written = weights_written && rows.Written(x_begin, k, 2);
-      if (out.range.shadow != nullptr) std::memset(out.range.shadow + 4 * y_begin, written, 4 * n);
-      if (written) MultiplyColumn(w + w_begin, a_layout->ld, x + x_begin, k, n, y + y_begin);
-    }
-  }
+  const Product work = {a, b, d, *a_layout, *b_layout, *d_layout};
+  simt::Enqueue(stream, {.kind = simt::OperationKind::kKernel, .name = "cublasLtMatmul"},
+                [work] { work.Run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

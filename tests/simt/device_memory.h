@@ -11,18 +11,19 @@
 namespace lynx::simt {
 
 // Thread safe. Null when there is no room.
-const Allocation* Allocate(size_t bytes);
+const Allocation* Allocate(int device, size_t bytes);
 // Host memory that kernels may reach too (cudaHostAlloc).
 const Allocation* AllocatePinned(size_t bytes);
 // False when no live allocation begins there.
 bool FreeAllocation(void* address, bool pinned);
-void FreeAndTotalBytes(size_t* free, size_t* total);
+void FreeAndTotalBytes(int device, size_t* free, size_t* total);
 
 // Bytes of device (or host) memory as the host may reach them: [pointer, + bytes) and, for device
 // memory, its shadow; throws Fault when the range leaves its allocation.
 struct HostRange {
   std::byte* bytes = nullptr;
-  uint8_t* shadow = nullptr;  // null: host memory, always written
+  uint8_t* shadow = nullptr;               // null: host memory, always written
+  const Allocation* allocation = nullptr;  // null: pageable host memory
 };
 HostRange ReachRange(const void* pointer, size_t bytes, const char* call);
 

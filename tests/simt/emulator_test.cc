@@ -31,11 +31,12 @@ void Use(T) {}
 
 constexpr char kNoFault[] = "no fault";
 
-// What the launch reports.
+// What is reported of the launch to whoever waits for it.
 std::string ReportOf(Kernel kernel, const Args& args = {},
                      LaunchShape shape = {.block = dim3(64)}) {
   try {
     Launch(shape, kernel, args, "Kernel");
+    cudaDeviceSynchronize();
   } catch (const simt::Fault& fault) {
     return fault.what();
   }

@@ -1,19 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda_runtime.h: what is asked of the device happens before the call returns.
+// cuda_runtime.h: devices and memory. What is queued stands in stream_calls.cc and copies.cc.
 #include <cuda_runtime.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstdio>
-#include <cstring>
 
 #include "tests/simt/device_memory.h"
+#include "tests/simt/devices.h"
+#include "tests/simt/stream_queue.h"
 
 namespace simt = lynx::simt;
 
-struct CUstream_st {};
-struct CUevent_st {
-  std::chrono::steady_clock::time_point recorded;
-};
+namespace lynx::simt {
+namespace {
+
+std::atomic<int> num_devices{1};
+std::atomic<uint64_t> peers[kMaxDevices];  // [device], bits of those it was connected to
+thread_local int current_device = 0;
+
+}  // namespace
+
+void SetNumDevices(int count) {
+  num_devices = count;
+  for (std::atomic<uint64_t>& connected : peers) connected = 0;
+}
+int NumDevices() { return num_devices; }
+int CurrentDevice() { return current_device; }
+uint64_t ReachableDevices(int device) { return uint64_t{1} << device | peers[device]; }
+
+}  // namespace lynx::simt
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -40,15 +55,15 @@ cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
 
 // ---- the device ---------------------------------------------------------------------------------
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = simt::NumDevices();
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return cudaErrorInvalidDevice;
+  if (device < 0 || device >= simt::NumDevices()) return cudaErrorInvalidDevice;
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "emulated");
   size_t free;
-  simt::FreeAndTotalBytes(&free, &properties->totalGlobalMem);
+  simt::FreeAndTotalBytes(device, &free, &properties->totalGlobalMem);
   properties->sharedMemPerBlock = 48 << 10;
   properties->sharedMemPerBlockOptin = simt::kMaxSharedBytes;
   properties->major = 9;
@@ -77,17 +92,28 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   }
   return cudaErrorInvalidValue;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= simt::NumDevices()) return cudaErrorInvalidDevice;
+  simt::current_device = device;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = simt::CurrentDevice();
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = 1;
+cudaError_t cudaDeviceSynchronize() {
+  simt::Streams().WaitForDevice(simt::CurrentDevice());
   return cudaSuccess;
 }
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  const uint64_t bit = uint64_t{1} << peer;
+  const bool was_there = (simt::peers[simt::CurrentDevice()].fetch_or(bit) & bit) != 0;
+  return was_there ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
@@ -98,13 +124,18 @@ cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(ve
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  const simt::Allocation* a = simt::Allocate(bytes);
+  const simt::Allocation* a = simt::Allocate(simt::CurrentDevice(), bytes);
   if (a == nullptr) return cudaErrorMemoryAllocation;
   *pointer = reinterpret_cast<void*>(a->base);
   return cudaSuccess;
 }
+// Waits for what is queued on the memory's device.
 cudaError_t cudaFree(void* pointer) {
-  if (pointer == nullptr || simt::FreeAllocation(pointer, false)) return cudaSuccess;
+  if (pointer == nullptr) return cudaSuccess;
+  if (const simt::Allocation* a = simt::FindAllocation(pointer); a != nullptr && !a->is_pinned()) {
+    simt::Streams().WaitForDeviceWithoutFault(a->device);
+  }
+  if (simt::FreeAllocation(pointer, false)) return cudaSuccess;
   throw simt::Fault("cudaFree: no live allocation of cudaMalloc begins there");
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
@@ -114,130 +145,12 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
 }
+// Waits for nothing: what still uses the memory then faults.
 cudaError_t cudaFreeHost(void* pointer) {
   if (pointer == nullptr || simt::FreeAllocation(pointer, true)) return cudaSuccess;
   throw simt::Fault("cudaFreeHost: no live allocation of cudaHostAlloc begins there");
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  simt::FreeAndTotalBytes(free, total);
+  simt::FreeAndTotalBytes(simt::CurrentDevice(), free, total);
   return cudaSuccess;
-}
-
-// ---- streams and events -------------------------------------------------------------------------
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaLaunchHostFunc(cudaStream_t, void (*function)(void*), void* argument) {
-  function(argument);
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return cudaEventCreate(event);
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->recorded = std::chrono::steady_clock::now();
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
-  *ms = std::chrono::duration<float, std::milli>(end->recorded - start->recorded).count();
-  return cudaSuccess;
-}
-
-// ---- copies -------------------------------------------------------------------------------------
-namespace {
-
-bool Matches(cudaMemcpyKind kind, bool to_device, bool from_device) {
-  switch (kind) {
-    case cudaMemcpyHostToHost:
-      return !to_device && !from_device;
-    case cudaMemcpyHostToDevice:
-      return to_device && !from_device;
-    case cudaMemcpyDeviceToHost:
-      return !to_device && from_device;
-    case cudaMemcpyDeviceToDevice:
-      return to_device && from_device;
-    case cudaMemcpyDefault:
-      return true;
-  }
-  return false;
-}
-
-void CopyRange(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, const char* call) {
-  if (bytes == 0) return;
-  const simt::HostRange target = simt::ReachRange(to, bytes, call);
-  const simt::HostRange source = simt::ReachRange(from, bytes, call);
-  if (!Matches(kind, target.shadow != nullptr, source.shadow != nullptr)) {
-    throw simt::Fault(std::string(call) + ": the pointers are not of the kind that is named");
-  }
-  std::memmove(target.bytes, source.bytes, bytes);
-  if (target.shadow == nullptr) return;
-  if (source.shadow != nullptr) {
-    std::memmove(target.shadow, source.shadow, bytes);
-  } else {
-    std::memset(target.shadow, 1, bytes);
-  }
-}
-
-}  // namespace
-
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  CopyRange(to, from, bytes, kind, "cudaMemcpy");
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t) {
-  CopyRange(to, from, bytes, kind, "cudaMemcpyAsync");
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                         size_t width, size_t height, cudaMemcpyKind kind) {
-  if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
-  for (size_t row = 0; row < height; ++row) {
-    CopyRange(static_cast<std::byte*>(to) + row * to_pitch,
-              static_cast<const std::byte*>(from) + row * from_pitch, width, kind, "cudaMemcpy2D");
-  }
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
-}
-cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  if (bytes == 0) return cudaSuccess;
-  const simt::HostRange target = simt::ReachRange(to, bytes, "cudaMemset");
-  std::memset(target.bytes, value, bytes);
-  if (target.shadow != nullptr) std::memset(target.shadow, 1, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  return cudaMemset(to, value, bytes);
 }

@@ -6,16 +6,19 @@
 
 #include <xmmintrin.h>
 
+#include <atomic>
 #include <bit>
 #include <deque>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <random>
 #include <sstream>
 #include <vector>
 
 #include "simt/launch.h"
+#include "simt/streams.h"
+#include "tests/simt/devices.h"
 #include "tests/simt/fiber.h"
 
 SimtIndex threadIdx, blockIdx;
@@ -71,8 +74,9 @@ std::string Name(const Place& place) {
 
 class Multiprocessor {
  public:
+  // One at a time.
   void Run(const dim3& grid, const dim3& block_shape, size_t shared_bytes, const char* name,
-           void (*body)(const void*), const void* argument);
+           const std::function<void()>& body);
 
   const LaneValue* Exchange(const char* instruction, unsigned mask, const void* value, size_t bytes,
                             const Site& site);
@@ -104,16 +108,14 @@ class Multiprocessor {
   Warp& warp() { return warps_[block.thread / 32]; }
   uint32_t lane_bit() const { return 1u << (block.thread % 32); }
 
-  std::mutex launch_;
-  uint64_t block_order_ = 1;
+  std::atomic<uint64_t> block_order_{1};
   std::vector<std::unique_ptr<Thread>> threads_;
   Thread host_;
   Thread* current_ = &host_;
   Fiber* previous_ = nullptr;  // who switched last
 
   const char* kernel_ = "";
-  void (*body_)(const void*) = nullptr;
-  const void* argument_ = nullptr;
+  const std::function<void()>* body_ = nullptr;
   int num_threads_ = 0;
   int num_alive_ = 0;
   bool cancelled_ = false;
@@ -160,13 +162,10 @@ void CheckShape(const dim3& grid, const dim3& shape, size_t shared_bytes, const 
 }
 
 void Multiprocessor::Run(const dim3& grid, const dim3& block_shape, size_t shared_bytes,
-                         const char* name, void (*body)(const void*), const void* argument) {
-  CheckShape(grid, block_shape, shared_bytes, name);
-  std::lock_guard lock(launch_);
+                         const char* name, const std::function<void()>& body) {
   ScopedFlushToZero flush_to_zero;
   kernel_ = name;
-  body_ = body;
-  argument_ = argument;
+  body_ = &body;
   gridDim = grid;
   blockDim = block_shape;
   num_threads_ = static_cast<int>(block_shape.x * block_shape.y * block_shape.z);
@@ -257,7 +256,7 @@ void Multiprocessor::ThreadMain(int thread) {
     Publish(thread);
     try {
       if (!cancelled_) {
-        body_(argument_);
+        (*body_)();
         EndThread();
       }
     } catch (const Cancelled&) {
@@ -413,9 +412,14 @@ void Multiprocessor::Report(const Site& site, const std::string& what) {
 
 }  // namespace
 
-void RunKernel(const dim3& grid, const dim3& block_shape, size_t shared_bytes, const char* name,
-               void (*body)(const void*), const void* argument) {
-  Processor().Run(grid, block_shape, shared_bytes, name, body, argument);
+void LaunchKernel(cudaStream_t stream, const dim3& grid, const dim3& block_shape,
+                  size_t shared_bytes, const char* name, std::function<void()> body) {
+  CheckShape(grid, block_shape, shared_bytes, name);
+  const uint64_t devices = ReachableDevices(CurrentDevice());
+  Enqueue(stream, {.kind = OperationKind::kKernel, .name = name}, [=, body = std::move(body)] {
+    block.devices = devices;
+    Processor().Run(grid, block_shape, shared_bytes, name, body);
+  });
 }
 
 void SetBlockOrder(uint64_t seed) { Processor().set_block_order(seed); }

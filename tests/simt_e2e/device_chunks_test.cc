@@ -272,6 +272,27 @@ TEST_F(DeviceHandoff, NeitherDoesAMixture) {
   RunAndCompare(pair);
 }
 
+// UCX is given the chunks' own memory, which it reaches as a network card reaches a GPU's.
+TEST_F(DeviceHandoff, UcxMovesThemFromAndToDeviceMemory) {
+  CountingChunks device(*model_.backend->device_chunks());
+  ASSERT_TRUE(device.Reserve(kChunkMemory));
+  std::byte* const chunk = device.Allocate(1);
+  simt::ShareWithHost(chunk);
+  device.Free(chunk);
+  LoopbackPair::Settings settings = Settings();
+  settings.device = &device;
+  settings.make_transport = [&device] {
+    auto transport = MakeUcxTransport({.use_device = [&device] { device.UseDevice(); }});
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    EXPECT_TRUE((*transport)->takes_device_memory());
+    return *std::move(transport);
+  };
+  LoopbackPair pair(settings, model_, model_);
+  RunAndCompare(pair);
+  EXPECT_EQ(device.num_copies(), 0) << "nothing was staged";
+  EXPECT_EQ(pair.decode->stats().received_chunks, 2 * 3 * model_.model->config().num_layers);
+}
+
 TEST_F(DeviceHandoff, DamageIsFoundByTheDevicesChecksum) {
   ASSERT_TRUE(model_.backend->device_chunks()->Reserve(kChunkMemory));
   LoopbackPair pair(Settings(), model_, model_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of CUDA's runtime that kernels/cuda uses, on an emulated device (docs/testing.md).
-// Everything runs synchronously, in the order of the calls; streams and events only exist. Thread
-// safe. What a GPU would leave undefined (a copy outside an allocation, a free of what was never
-// allocated) throws lynx::simt::Fault.
+// What is queued in streams runs late (simt/streams.h). Thread safe. What a GPU would leave
+// undefined (a copy outside an allocation, a free of what was never allocated) throws
+// lynx::simt::Fault.
 #pragma once
 
 #include <cstddef>
@@ -152,11 +152,6 @@ enum cudaMemcpyKind {
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream = nullptr);
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                         size_t width, size_t height, cudaMemcpyKind kind);
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind,
-                              cudaStream_t stream = nullptr);
 cudaError_t cudaMemset(void* to, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream = nullptr);
 

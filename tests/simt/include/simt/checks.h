@@ -7,6 +7,7 @@
 // (Accesses below), which finds races, and reads of what the block never wrote.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,11 @@ struct Allocation {
   ptrdiff_t to_shadow = 0;  // … and their shadow; 0: all count as written
   size_t full_size = 0;
   int id = 0;
+  int device = -1;  // none: pinned host memory, which every device reaches
+  // Changes when kernels or copies write to pinned memory; not when the host does.
+  mutable std::atomic<uint64_t> num_device_writes{0};
+
+  bool is_pinned() const { return to_memory == 0; }
 };
 
 // The allocation that holds the address (or ends there), or null. Never destroyed.
@@ -79,6 +85,7 @@ inline constexpr size_t kMaxSharedBytes = 227 << 10;
 // The block that runs, as the thread that runs sees it.
 struct RunningBlock {
   bool running = false;
+  uint64_t devices = 0;  // bit d: memory of device d is reached
   uint16_t thread = 0;
   uint32_t first_epoch = 1;  // of this block: older writes are another block's
   uint32_t epoch = 1;
@@ -118,6 +125,18 @@ void CheckSharedWrite(const SharedArray* a, size_t offset, size_t bytes, uint16_
                       const Site& site);
 
 // ---- the fast halves ----------------------------------------------------------------------------
+inline bool Reaches(const Allocation* a) {
+  return a->device < 0 || (block.devices >> a->device & 1) != 0;
+}
+
+inline void NoteWrite(const Allocation* a, uintptr_t at, size_t bytes) {
+  if (a->to_shadow != 0) {
+    std::memset(reinterpret_cast<void*>(at + a->to_shadow), 1, bytes);
+  } else {
+    a->num_device_writes.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
 template <size_t kBytes>
 inline bool Inside(uintptr_t base, size_t size, uintptr_t at, size_t alignment) {
   return size >= kBytes && at - base <= size - kBytes && at % alignment == 0 && block.running;
@@ -138,7 +157,7 @@ inline bool Written(const void* shadow) {
 template <size_t kBytes>
 void GlobalSpace::Read(const Allocation* a, uintptr_t at, size_t alignment, void* to,
                        const Site& site) {
-  if (a == nullptr || !Inside<kBytes>(a->base, a->size, at, alignment)) {
+  if (a == nullptr || !Inside<kBytes>(a->base, a->size, at, alignment) || !Reaches(a)) {
     ReportGlobal(a, at, kBytes, alignment, "read", site);
   }
   if (a->to_shadow != 0 && !Written<kBytes>(reinterpret_cast<const void*>(at + a->to_shadow))) {
@@ -150,17 +169,18 @@ void GlobalSpace::Read(const Allocation* a, uintptr_t at, size_t alignment, void
 template <size_t kBytes>
 void GlobalSpace::Write(const Allocation* a, uintptr_t at, size_t alignment, const void* from,
                         const Site& site) {
-  if (a == nullptr || !Inside<kBytes>(a->base, a->size, at, alignment)) {
+  if (a == nullptr || !Inside<kBytes>(a->base, a->size, at, alignment) || !Reaches(a)) {
     ReportGlobal(a, at, kBytes, alignment, "write", site);
   }
-  if (a->to_shadow != 0) std::memset(reinterpret_cast<void*>(at + a->to_shadow), 1, kBytes);
   std::memcpy(reinterpret_cast<void*>(at + a->to_memory), from, kBytes);
+  NoteWrite(a, at, kBytes);
 }
 
 template <size_t kBytes>
 std::byte* GlobalSpace::Modify(const Allocation* a, uintptr_t at, const Site& site) {
   std::byte old[kBytes];
   Read<kBytes>(a, at, kBytes, old, site);
+  NoteWrite(a, at, kBytes);
   return reinterpret_cast<std::byte*>(at + a->to_memory);
 }
 

@@ -131,6 +131,8 @@ void Finish(const GemmOutput& out, int first_row, int rows, int64_t first_panel,
 
 // ---- Compute::kFast ----------------------------------------------------------------------------
 
+bool IsBf16(const GemmOutput& out) { return out.weight->type() == WeightType::kBf16; }
+
 GemmKernels::Kernel KernelFor(const GemmKernels& kernels, WeightType type) {
   switch (type) {
     case WeightType::kBf16:
@@ -146,18 +148,15 @@ GemmKernels::Kernel KernelFor(const GemmKernels& kernels, WeightType type) {
 
 void ConvertForFast(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
                     std::span<const GemmOutput> outputs, GemmActivations& a) {
-  const auto is_bf16 = [](const GemmOutput& out) {
-    return out.weight->type() == WeightType::kBf16;
-  };
   const size_t blocks = size_t(slab.rows) * slab.blocks;
-  if (std::any_of(outputs.begin(), outputs.end(), is_bf16)) {
+  if (std::any_of(outputs.begin(), outputs.end(), IsBf16)) {
     float* floats = a.floats.Reserve(blocks * kBlockInputs);
     ForConversions(pool, slab, Bf16Groups(slab.rows, kernels.bf16),
                    [&](int first, const ConvertParams& params) {
                      kernels.bf16.round_rows(params, floats + first * slab.blocks * kBlockInputs);
                    });
   }
-  if (!std::all_of(outputs.begin(), outputs.end(), is_bf16)) {
+  if (!std::all_of(outputs.begin(), outputs.end(), IsBf16)) {
     a.codes.Reserve(blocks * kBlockInputs);
     a.scales.Reserve(blocks);
     a.scaled_sums.Reserve(blocks);
@@ -289,9 +288,11 @@ void F32Slab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
 }
 
 // A multiple of every kernel's unit.
-int SlabRows(const Bf16Kernels& kernels, int64_t k) {
-  if (kernels.max_slab_inputs == 0) return kMaxSlabRows;
-  const int64_t rows = kernels.max_slab_inputs / k / kMinSlabRows * kMinSlabRows;
+int SlabRows(const Bf16Kernels& kernels, const GemmCall& call) {
+  const bool limited = kernels.max_slab_inputs > 0 && call.compute == Compute::kFast &&
+                       std::any_of(call.outputs.begin(), call.outputs.end(), IsBf16);
+  if (!limited) return kMaxSlabRows;
+  const int64_t rows = kernels.max_slab_inputs / call.k / kMinSlabRows * kMinSlabRows;
   return static_cast<int>(std::clamp<int64_t>(rows, kMinSlabRows, kMaxSlabRows));
 }
 
@@ -300,7 +301,7 @@ int SlabRows(const Bf16Kernels& kernels, int64_t k) {
 void RunGemm(ThreadPool& pool, const GemmKernels& kernels, const GemmCall& call,
              GemmScratch& scratch) {
   scratch.threads.resize(pool.num_threads());
-  const int slab_rows = SlabRows(kernels.bf16, call.k);
+  const int slab_rows = SlabRows(kernels.bf16, call);
   for (int begin = 0; begin < call.rows; begin += slab_rows) {
     const Slab slab{.x = call.x + begin * call.k,
                     .row_begin = begin,

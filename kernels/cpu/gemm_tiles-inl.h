@@ -88,7 +88,11 @@ void MultiplyOnTiles(const GemmStep& s) {
     Tiles::Configure(ConfigForRows(s.rows));
     *s.tile_rows = s.rows;
   }
-  s.rows > kTileRows ? MultiplyPanels<Tiles, true>(s) : MultiplyPanels<Tiles, false>(s);
+  if (s.rows > kTileRows) {
+    MultiplyPanels<Tiles, true>(s);
+  } else {
+    MultiplyPanels<Tiles, false>(s);
+  }
 }
 
 // The rows of a slab are read once for every two panels: a slab of 1 MiB leaves half of the L2

@@ -221,6 +221,29 @@ TEST_P(TilesTest, ExtremeActivationsStayInTheirRow) {
   }
 }
 
+TEST(AmxKernels, TakeManyRowsOfBf16AndLeaveTheRestToVnni) {
+  for (int rows : {1, 4, 5, 512}) {
+    const GemmKernels kernels = GemmKernelsFor(Target::kAmx, rows);
+    EXPECT_EQ(kernels.bf16.multiply, rows < 5 ? kGemmAvx512Vnni.bf16.multiply : kBf16Amx.multiply);
+    EXPECT_EQ(kernels.q4_1, kGemmAvx512Vnni.q4_1);
+    EXPECT_EQ(kernels.f32, kGemmAvx512Vnni.f32);
+  }
+}
+
+// The bytes as the processor reads them.
+TEST(TileConfig, OfNineteenRows) {
+  const TileConfig config = ConfigForRows(19);
+  uint8_t want[64] = {1};
+  for (int tile = 0; tile < 8; ++tile) want[16 + 2 * tile] = 64;
+  const uint8_t rows[] = {16, 16, 3, 3, 16, 3, 16, 16};
+  std::copy(rows, rows + 8, want + 48);
+  EXPECT_EQ(std::memcmp(&config, want, sizeof(want)), 0);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(&config) % 64, 0u);
+
+  const TileConfig short_one = ConfigForRows(7);
+  for (int tile : {2, 3, 5}) EXPECT_EQ(short_one.rows[tile] + short_one.colsb[tile], 0);
+}
+
 // ---- the probe ---------------------------------------------------------------------------------
 
 TEST(AmxProbe, AcceptsWhatTheInstructionsMean) { EXPECT_TRUE(EqualScalar(kEmulated)); }

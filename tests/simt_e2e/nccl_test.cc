@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/thread_collective.h"
 #include "kernels/cuda/nccl_collective.h"
+#include "kernels/cuda/stream.h"
 #include "model/tensor_parallel.h"
 #include "simt/streams.h"
 #include "tests/conformance/device.h"

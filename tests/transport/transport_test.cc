@@ -188,9 +188,11 @@ TEST_P(TransportTest, UrgentMessagesDoNotWaitForPatientPayloads) {
     EXPECT_EQ(pulled[kNumPatient - 1].num_calls(), 0) << "the offer came behind the payloads";
   }
   b_->Pull(offer.id, received_small, pulled.back().Callback());
-  for (Outcome& outcome : pulled) {
-    ASSERT_TRUE(outcome.Wait());
-    EXPECT_TRUE(outcome.status().ok()) << outcome.status();
+  for (auto* outcomes : {&pulled, &posted}) {
+    for (Outcome& outcome : *outcomes) {
+      ASSERT_TRUE(outcome.Wait());
+      EXPECT_TRUE(outcome.status().ok()) << outcome.status();
+    }
   }
   EXPECT_EQ(received_large, large);
   EXPECT_EQ(received_small, small);

@@ -11,6 +11,9 @@
 
 namespace lynx {
 
+// Of the bytes; peers compare it.
+inline constexpr int kPlaneFormatVersion = 2;
+
 inline constexpr int kNumPlanes = 5;  // 2 | 1 | 1 | 4 | exact
 inline constexpr int kExactPlane = 4;
 constexpr int PlaneBits(int plane) { return plane == 0 ? 2 : plane == 3 ? 4 : 1; }
@@ -76,7 +79,8 @@ struct PlaneLayout {
     return num_blocks * block_code_bytes(plane);
   }
 
-  // Exact plane: u32 stream length per live block, the streams, eight bytes of padding.
+  // Exact plane: StreamWords per live block; each block's index stream and extra stream; eight
+  // bytes of padding.
   constexpr size_t stream_offset() const { return size_t(num_blocks) * sizeof(uint32_t); }
   constexpr size_t max_stream_bytes() const { return size_t(kBlockSize) * head_dim * sizeof(Bf16); }
   static constexpr size_t kExactPadding = sizeof(uint64_t);
@@ -93,6 +97,17 @@ struct PlaneLayout {
 
 // Room that an encoder may scribble on behind the bytes it reports, per plane.
 inline constexpr size_t kPlaneSlack = 64;
+
+// The lengths of a block's two streams in the exact plane, in words of four bytes.
+struct StreamWords {
+  uint32_t index = 0;
+  uint32_t extra = 0;
+  constexpr size_t bytes() const { return (size_t{index} + extra) * sizeof(uint32_t); }
+  constexpr uint32_t packed() const { return index | extra << 16; }
+  static constexpr StreamWords FromPacked(uint32_t packed) {
+    return {packed & 0xffff, packed >> 16};
+  }
+};
 
 struct PlaneEncodeParams {
   PageShape shape;

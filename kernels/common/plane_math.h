@@ -138,11 +138,30 @@ LYNX_HOST_DEVICE inline int CellOf(float x, float step, float scale, float lo) {
 }
 
 // The BF16 values of a cell: count of them from key `first`. An empty cell counts as one.
+//
+// The index of one of them is written in truncated binary: the first num_short() take index_bits()
+// bits; the others add num_short() and take an extra bit, which is the lowest and travels apart.
 struct Cell {
   int32_t first;
   int count;
-  constexpr int index_bits() const { return std::bit_width(static_cast<uint32_t>(count - 1)); }
+  constexpr int index_bits() const { return std::bit_width(static_cast<uint32_t>(count)) - 1; }
+  constexpr uint32_t num_short() const {
+    return (2u << index_bits()) - static_cast<uint32_t>(count);
+  }
 };
+struct IndexCode {
+  uint32_t bits;
+  bool has_extra;
+  uint32_t extra;
+};
+constexpr IndexCode CodeOfIndex(uint32_t index, uint32_t num_short) {
+  if (index < num_short) return {index, false, 0};
+  return {(index + num_short) >> 1, true, (index + num_short) & 1};
+}
+// extra: 0 when there is none.
+constexpr uint32_t IndexOfCode(uint32_t bits, uint32_t extra, uint32_t num_short) {
+  return bits < num_short ? bits : 2 * bits + extra - num_short;
+}
 LYNX_HOST_DEVICE inline Cell CellValues(int q, float step, float lo) {
   const int32_t first = CeilKey(CellBound(static_cast<float>(q), step, lo));
   const int32_t end = CeilKey(CellBound(static_cast<float>(q + 1), step, lo));

@@ -53,7 +53,7 @@ struct EncodeBlockParams {
   int live_begin = 0;           // tokens in [live_begin, live_end) get exact bits
   int live_end = 0;
   std::byte* rows[4] = {};      // planes 0 .. 3
-  std::byte* stream = nullptr;  // exact bits, or null
+  std::byte* stream = nullptr;  // exact bits: room for both streams; or null
 };
 
 struct DecodeBlockParams {
@@ -65,7 +65,7 @@ struct DecodeBlockParams {
   int live_end = 0;
   const std::byte* rows[4] = {};      // null from the first absent plane on
   const std::byte* stream = nullptr;  // exact bits, readable for 8 bytes past its end, or null
-  size_t stream_bytes = 0;
+  StreamWords stream_words = {};
   Bf16* tile = nullptr;  // out, all of it
 };
 
@@ -79,9 +79,9 @@ struct PlaneBlockKernels {
   // lo, step [head_dim] of a group from its two codes.
   void (*group_bounds)(int head_dim, const float* page_lo, const float* unit, const uint8_t* low,
                        const uint8_t* high, float* lo, float* step);
-  // Returns the bytes of the stream: a multiple of 4. May write up to 8 more.
-  size_t (*encode)(const EncodeBlockParams& params);
-  // False when the stream does not have the bits that the codes ask for.
+  // Returns the sizes of the streams, the extra one behind the other. May write up to 8 bytes more.
+  StreamWords (*encode)(const EncodeBlockParams& params);
+  // False when the streams do not have the bits that the codes ask for.
   bool (*decode)(const DecodeBlockParams& params);
 };
 

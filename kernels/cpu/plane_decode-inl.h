@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoding a block on vectors. The rows of a chunk are first merged to bytes (byte j of dword r =
 // code of vector 4j + r). Exact bits: a prefix sum of the widths gives each lane its place, half a
-// vector reads from one 64-bit window; wider halves, which are rare, go lane by lane.
+// vector reads from one 64-bit window; wider halves, which are rare, go lane by lane. What has been
+// read says which lanes have an extra bit.
 #if defined(LYNX_KERNELS_CPU_PLANE_DECODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LYNX_KERNELS_CPU_PLANE_DECODE_INL_H_
 #undef LYNX_KERNELS_CPU_PLANE_DECODE_INL_H_
@@ -9,7 +10,11 @@
 #define LYNX_KERNELS_CPU_PLANE_DECODE_INL_H_
 #endif
 
+#include <immintrin.h>
+
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "kernels/cpu/plane_lanes-inl.h"
@@ -143,6 +148,63 @@ class IndexReader {
   size_t at_ = 0;  // bits
 };
 
+// Reads extra bits; what lies past the end of the stream is unspecified.
+class ExtraReader {
+ public:
+  ExtraReader(const std::byte* stream, size_t bytes) : stream_(stream), bytes_(bytes) {}
+
+  // One bit for each of the lanes, 0 for the others.
+  HWY_INLINE Ints Read(hn::Mask<SignedTag> lanes) {
+    uint8_t bytes[8] = {};
+    hn::StoreMaskBits(kSignedTag, lanes, bytes);
+    uint32_t mask, window;
+    std::memcpy(&mask, bytes, sizeof(mask));
+    std::memcpy(&window, stream_ + std::min(at_ / 8, bytes_), sizeof(window));
+    window >>= at_ % 8;
+    at_ += static_cast<size_t>(std::popcount(mask));
+    return hn::And(Spread(window, mask), hn::Set(kSignedTag, 1));
+  }
+  size_t position() const { return at_; }
+
+ private:
+  // Bit i of the window, in the lowest bit of the i-th lane of the mask, 0 in the other lanes. PDEP
+  // is fast wherever there is AVX-512.
+  static HWY_INLINE Ints Spread(uint32_t window, uint32_t mask) {
+    if constexpr (kPartLanes == kLanes) {
+      const uint32_t bits = _pdep_u32(window, mask);
+      uint8_t bytes[8] = {};
+      std::memcpy(bytes, &bits, sizeof(bits));
+      const auto set = hn::LoadMaskBits(kSignedTag, bytes);
+      return hn::VecFromMask(kSignedTag, set);
+    } else {
+      const hn::Rebind<uint8_t, UintTag> d8;
+      const auto ranks = hn::PromoteTo(kUintTag, hn::LoadU(d8, kRanks[mask].data()));
+      const auto bits = hn::Shr(hn::Set(kUintTag, window & 0x7fffffff), ranks);
+      return hn::BitCast(kSignedTag, bits);
+    }
+  }
+  // The rank of each lane among those of a mask of eight; 31 for the others.
+  static constexpr std::array<std::array<uint8_t, 8>, 256> kRanks = [] {
+    std::array<std::array<uint8_t, 8>, 256> ranks = {};
+    for (uint32_t mask = 0; mask < 256; ++mask) {
+      for (uint32_t lane = 0, rank = 0; lane < 8; ++lane) {
+        ranks[mask][lane] = mask >> lane & 1 ? static_cast<uint8_t>(rank++) : 31;
+      }
+    }
+    return ranks;
+  }();
+
+  const std::byte* stream_;
+  size_t bytes_;
+  size_t at_ = 0;  // bits
+};
+
+// Cell::index_bits, read off the exponents of the counts as floats.
+HWY_INLINE Uints CountBits(Ints count) {
+  const auto exponent = hn::ShiftRight<23>(hn::BitCast(kUintTag, hn::ConvertTo(kFloatTag, count)));
+  return hn::Sub(exponent, hn::Set(kUintTag, 127u));
+}
+
 template <KvKind kKind>
 void DecodeCentres(const DecodeBlockParams& p) {
   const int num_bits = p.rows[1] == nullptr   ? 2
@@ -173,8 +235,10 @@ template <KvKind kKind>
 bool DecodeExact(const DecodeBlockParams& p) {
   const LiveMask live(p.live_begin, p.live_end);
   VectorCursor<kKind> at(p.head_dim);
-  IndexReader reader(p.stream, p.stream_bytes);
-  auto excess = hn::Zero(kSignedTag);  // negative where an index lay outside its cell
+  const size_t index_bytes = p.stream_words.index * sizeof(uint32_t);
+  const size_t extra_bytes = p.stream_words.extra * sizeof(uint32_t);
+  IndexReader reader(p.stream, index_bytes);
+  ExtraReader extra(p.stream + index_bytes, extra_bytes);
   Bf16* out = p.tile;
   for (int chunk = 0; chunk < p.head_dim / 4; ++chunk) {
     Uints bytes[4][kParts];
@@ -184,9 +248,16 @@ bool DecodeExact(const DecodeBlockParams& p) {
         Unroll<kParts>([&](auto part) LYNX_LAMBDA {
           const CellLanes cell =
               CellValues(TakeCode(bytes[r][part]), at.Param(p.step, part), at.Param(p.lo, part));
-          const auto width = hn::And(IndexBits(cell.last_index), at.Live(live, part));
-          const auto index = hn::BitCast(kSignedTag, reader.Read(width));
-          excess = hn::Or(excess, hn::Sub(cell.last_index, index));
+          // IndexOfCode; what is not live counts as a cell of one value.
+          const auto width = CountBits(cell.count);
+          const auto above = hn::BitCast(kSignedTag, hn::Shl(hn::Set(kUintTag, 2u), width));
+          const auto bits =
+              hn::BitCast(kSignedTag, reader.Read(hn::And(width, at.Live(live, part))));
+          // The bits less num_short.
+          const auto longer = hn::Add(bits, hn::Sub(cell.count, above));
+          const auto none = hn::Zero(kSignedTag);
+          const auto low = extra.Read(hn::Gt(longer, hn::Set(kSignedTag, -1)));
+          const auto index = hn::Add(hn::Add(bits, hn::Max(longer, none)), low);
           StoreHalves(Bf16OfKey(hn::Add(cell.first, index)), out + part * kPartLanes);
         });
         out += kLanes;
@@ -194,8 +265,8 @@ bool DecodeExact(const DecodeBlockParams& p) {
       });
     }
   }
-  const bool inside = hn::AllFalse(kSignedTag, hn::Lt(excess, hn::Zero(kSignedTag)));
-  return inside && (reader.position() + 31) / 32 * 4 == p.stream_bytes;
+  return (reader.position() + 31) / 32 * 4 == index_bytes &&
+         (extra.position() + 31) / 32 * 4 == extra_bytes;
 }
 
 bool DecodeBlock(const DecodeBlockParams& p) {

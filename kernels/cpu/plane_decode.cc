@@ -32,6 +32,11 @@ class PageDecoder {
     return reinterpret_cast<const uint8_t*>(params_.planes[0]) + layout_.group_codes_offset() +
            static_cast<size_t>(i) * head_dim() * 2;
   }
+  StreamWords Streams(int i) const {
+    uint32_t packed;
+    std::memcpy(&packed, params_.planes[kExactPlane] + i * sizeof(packed), sizeof(packed));
+    return StreamWords::FromPacked(packed);
+  }
   bool exact() const { return params_.num_planes > kExactPlane && layout_.num_blocks > 0; }
 
   bool CheckSizes() const;
@@ -91,12 +96,8 @@ bool PageDecoder::CheckStreams() const {
   size_t end = layout_.stream_offset() + PlaneLayout::kExactPadding;
   if (bytes < end) return false;
   for (int i = 0; i < layout_.num_blocks; ++i) {
-    uint32_t stream_bytes;
-    std::memcpy(&stream_bytes, params_.planes[kExactPlane] + i * sizeof(uint32_t),
-                sizeof(uint32_t));
-    if (stream_bytes > layout_.max_stream_bytes() || stream_bytes % sizeof(uint32_t) != 0) {
-      return false;
-    }
+    const size_t stream_bytes = Streams(i).bytes();
+    if (stream_bytes > layout_.max_stream_bytes()) return false;
     end += stream_bytes;
   }
   return bytes == end;
@@ -139,12 +140,9 @@ bool PageDecoder::DecodeBlock(int i) {
     block.rows[p] = params_.planes[p] + i * layout_.block_code_bytes(p);
   }
   if (exact()) {
-    uint32_t stream_bytes;
-    std::memcpy(&stream_bytes, params_.planes[kExactPlane] + i * sizeof(uint32_t),
-                sizeof(uint32_t));
     block.stream = params_.planes[kExactPlane] + layout_.stream_offset() + stream_at_;
-    block.stream_bytes = stream_bytes;
-    stream_at_ += stream_bytes;
+    block.stream_words = Streams(i);
+    stream_at_ += block.stream_words.bytes();
   }
   const bool ok = kernels_.decode(block);
   if (!whole) PutLiveTokens(i);

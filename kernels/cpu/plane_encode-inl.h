@@ -2,7 +2,8 @@
 // Encoding a block on vectors. A step takes as many elements as a vector has 16-bit lanes, 16 or
 // 32: float arithmetic on the even and the odd ones apart, which one instruction each gives, all
 // else on 16-bit lanes, where they are in order again. Codes stand in a buffer until a chunk is
-// whole. Exact bits are joined eight lanes to a word on vectors, and appended word by word.
+// whole. Index bits are joined eight lanes to a word on vectors, and appended word by word; extra
+// bits are gathered by PEXT.
 #if defined(LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_
 #undef LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_
@@ -10,6 +11,10 @@
 #define LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_
 #endif
 
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/cpu/plane_lanes-inl.h"
@@ -308,23 +313,28 @@ class BlockGroups;
 template <>
 class BlockGroups<KvKind::kKey> {
  public:
-  explicit BlockGroups(const EncodeBlockParams& p) : lo_(p.lo), step_(p.step) {
+  explicit BlockGroups(const EncodeBlockParams& p) {
+    HWY_ALIGN float scale[kPartLanes];
     for (int c = 0; c < p.head_dim; c += kPartLanes) {
-      hn::StoreU(Scale(hn::LoadU(kFloatTag, p.step + c)), kFloatTag, scale_ + c);
+      hn::Store(Scale(hn::LoadU(kFloatTag, p.step + c)), kFloatTag, scale);
+      for (int i = 0; i < kPartLanes; ++i)
+        channels_[c + i] = {p.lo[c + i], p.step[c + i], scale[i]};
     }
   }
   HWY_INLINE int Next(int place) const { return place + kStep; }
   HWY_INLINE StepGroups At(int place) const {
-    const int c = place / kBlockSize;
-    const auto lo = hn::Set(kFloatTag, lo_[c]), step = hn::Set(kFloatTag, step_[c]);
-    const auto scale = hn::Set(kFloatTag, scale_[c]);
+    const Channel& of = channels_[place / kBlockSize];
+    const auto lo = hn::Set(kFloatTag, of.lo), step = hn::Set(kFloatTag, of.step);
+    const auto scale = hn::Set(kFloatTag, of.scale);
     return {{lo, lo}, {step, step}, {scale, scale}};
   }
 
  private:
-  const float* lo_;
-  const float* step_;
-  float scale_[kMaxHeadDim];
+  // Together: one base register serves all of a step's loads.
+  struct Channel {
+    float lo, step, scale;
+  };
+  Channel channels_[kMaxHeadDim];
 };
 
 template <>
@@ -398,7 +408,7 @@ class LiveHalves {
 struct CodedStep {
   Halves code;
   Halves index;
-  Halves last_index;
+  Halves count;
 };
 
 HWY_INLINE Halves JoinLower(Uints even, Uints odd) {
@@ -433,23 +443,23 @@ HWY_INLINE Floats Code(Floats x, Floats step, Floats scale, Floats lo) {
   return hn::Add(hn::Sub(q, hn::IfThenElseZero(below, one)), hn::IfThenElseZero(above, one));
 }
 
-// A step with an estimate that is one off, an empty cell or a constant group.
+// A step that has an estimate which is one off, an empty cell or a constant group.
 HWY_NOINLINE void CodeCarefully(const Bf16* in, const StepGroups& g, CodedStep& coded) {
   const auto words = hn::LoadU(kUintTag, reinterpret_cast<const uint32_t*>(in));
   const auto upper = hn::Set(kUintTag, 0xffff0000u);
   const Uints bits[2] = {hn::ShiftLeft<16>(words), hn::And(words, upper)};
-  Uints code[2], index[2], last[2];
+  Uints code[2], index[2], count[2];
   for (int i = 0; i < 2; ++i) {
     const auto value = hn::BitCast(kSignedTag, bits[i]);
     const auto q = Code(BoundOperand(value), g.step[i], g.scale[i], g.lo[i]);
     const CellLanes cell = CellValues(q, g.step[i], g.lo[i]);
     code[i] = hn::BitCast(kUintTag, hn::ConvertTo(kSignedTag, q));
     index[i] = hn::BitCast(kUintTag, hn::Sub(OrderedKeyOfBits(value), cell.first));
-    last[i] = hn::BitCast(kUintTag, cell.last_index);
+    count[i] = hn::BitCast(kUintTag, cell.count);
   }
   coded.code = JoinLower(code[0], code[1]);
   coded.index = JoinLower(index[0], index[1]);
-  coded.last_index = JoinLower(last[0], last[1]);
+  coded.count = JoinLower(count[0], count[1]);
 }
 
 // The estimate of a code is right when the value's key lies between those of the cell's bounds.
@@ -473,20 +483,44 @@ HWY_INLINE bool CodeStep(const Bf16* in, const StepGroups& g, CodedStep& coded) 
   const auto outside = hn::Eq(hn::SaturatedSub(count, index), hn::Zero(kHalvesTag));
   coded.code = JoinLower(code[0], code[1]);
   coded.index = index;
-  coded.last_index = hn::Sub(count, hn::Set(kHalvesTag, uint16_t{1}));
+  coded.count = count;
   return hn::AllFalse(kHalvesTag, outside);
 }
 
-// Bits that hold 0 .. last_index, read off the exponents of the numbers as floats.
-HWY_INLINE Halves IndexBits(Halves last_index) {
-  const auto both = hn::BitCast(kUintTag, last_index);
+// Cell::index_bits, read off the exponents of the counts as floats.
+HWY_INLINE Halves IndexBits(Halves count) {
+  const auto both = hn::BitCast(kUintTag, count);
   const auto even = hn::BitCast(kSignedTag, hn::And(both, hn::Set(kUintTag, 0xffffu)));
   const auto odd = hn::BitCast(kSignedTag, hn::ShiftRight<16>(both));
   const auto floats = [](Ints v) LYNX_LAMBDA {
     return hn::BitCast(kSignedTag, hn::ConvertTo(kFloatTag, v));
   };
   const auto exponent = hn::ShiftRight<7>(JoinUpper(floats(even), floats(odd)));
-  return hn::SaturatedSub(exponent, hn::Set(kHalvesTag, uint16_t{126}));
+  return hn::Sub(exponent, hn::Set(kHalvesTag, uint16_t{127}));
+}
+
+HWY_INLINE uint32_t MaskBits(hn::Mask<decltype(kHalvesTag)> mask) {
+  uint32_t bits = 0;
+  hn::StoreMaskBits(kHalvesTag, mask, reinterpret_cast<uint8_t*>(&bits));
+  return bits;
+}
+
+// Appends the lowest bits of some lanes.
+HWY_INLINE void AppendExtra(Halves values, hn::Mask<decltype(kHalvesTag)> lanes,
+                            BitAppender& stream) {
+  const auto ones = hn::TestBit(values, hn::Set(kHalvesTag, uint16_t{1}));
+  const auto mask = MaskBits(lanes);
+  stream.Append(_pext_u32(MaskBits(ones), mask), static_cast<unsigned>(std::popcount(mask)));
+}
+
+// CodeOfIndex of each lane.
+HWY_INLINE void AppendIndices(Halves index, Halves count, BitAppender& stream, BitAppender& extra) {
+  const auto bits = IndexBits(count);
+  const auto num_short = hn::Sub(hn::Shl(hn::Set(kHalvesTag, uint16_t{2}), bits), count);
+  const auto sum = hn::Add(index, num_short);
+  const auto has_extra = hn::Eq(hn::SaturatedSub(num_short, index), hn::Zero(kHalvesTag));
+  AppendExtra(sum, has_extra, extra);
+  AppendLanes(hn::IfThenElse(has_extra, hn::ShiftRight<1>(sum), index), bits, stream);
 }
 
 // Merges the codes of a chunk: bytes[r][part] gets those of vectors 4j + r.
@@ -529,15 +563,24 @@ HWY_INLINE void StoreChunk(const Uints (&bytes)[4][kParts], const EncodeBlockPar
   });
 }
 
+// Puts the extra bits behind the index bits; sizes in bytes.
+HWY_INLINE StreamWords JoinStreams(std::byte* index, size_t index_bytes, const std::byte* extra,
+                                   size_t extra_bytes) {
+  std::memcpy(index + index_bytes, extra, extra_bytes);
+  return {static_cast<uint32_t>(index_bytes / sizeof(uint32_t)),
+          static_cast<uint32_t>(extra_bytes / sizeof(uint32_t))};
+}
+
 template <KvKind kKind>
-size_t EncodeRows(const EncodeBlockParams& p) {
+StreamWords EncodeRows(const EncodeBlockParams& p) {
   constexpr int kChunk = kLanes * kLanes;
   const BlockGroups<kKind> groups(p);
   const Bf16* in = p.tile;
   int place = 0;
   const LiveHalves<kKind> live(p);
   const bool exact = p.stream != nullptr;
-  BitAppender stream(p.stream);
+  std::byte extra_bytes[kBlockSize * kMaxHeadDim / 8 + sizeof(uint64_t)];
+  BitAppender stream(p.stream), extra(extra_bytes);
   HWY_ALIGN uint16_t codes[kChunk];
   Uints pair[2][kParts];
   for (int chunk = 0; chunk < p.head_dim / 4; ++chunk) {
@@ -553,13 +596,12 @@ size_t EncodeRows(const EncodeBlockParams& p) {
       place = groups.Next(place);
       hn::Store(coded.code, kHalvesTag, codes + i);
       if (!exact) continue;
-      auto index = coded.index, bits = IndexBits(coded.last_index);
       if (!live.whole()) {
         const auto mask = live.At(chunk * kChunk + i);
-        index = hn::And(index, mask);
-        bits = hn::And(bits, mask);
+        coded.index = hn::And(coded.index, mask);
+        coded.count = hn::Max(hn::And(coded.count, mask), hn::Set(kHalvesTag, uint16_t{1}));
       }
-      AppendLanes(index, bits, stream);
+      AppendIndices(coded.index, coded.count, stream, extra);
     }
     Uints bytes[4][kParts];
     GatherChunk(codes, bytes);
@@ -570,10 +612,11 @@ size_t EncodeRows(const EncodeBlockParams& p) {
       StoreRow(pair[1][part], p.rows[2], chunk / 2, part);
     });
   }
-  return exact ? stream.Finish() : 0;
+  return exact ? JoinStreams(p.stream, stream.Finish(), extra_bytes, extra.Finish())
+               : StreamWords{};
 }
 
-size_t EncodeBlock(const EncodeBlockParams& p) {
+StreamWords EncodeBlock(const EncodeBlockParams& p) {
   return p.kind == KvKind::kKey ? EncodeRows<KvKind::kKey>(p) : EncodeRows<KvKind::kValue>(p);
 }
 

@@ -152,9 +152,10 @@ void PageEncoder::EncodeBlock(int i) {
   }
   std::byte* exact = params_.planes[kExactPlane];
   if (exact != nullptr) block.stream = exact + layout_.stream_offset() + num_stream_bytes_;
-  const auto stream_bytes = static_cast<uint32_t>(kernels_.encode(block));
-  if (exact != nullptr) std::memcpy(exact + i * sizeof(uint32_t), &stream_bytes, sizeof(uint32_t));
-  num_stream_bytes_ += stream_bytes;
+  const StreamWords words = kernels_.encode(block);
+  const uint32_t packed = words.packed();
+  if (exact != nullptr) std::memcpy(exact + i * sizeof(packed), &packed, sizeof(packed));
+  num_stream_bytes_ += words.bytes();
 }
 
 void PageEncoder::PutProtected() {

@@ -61,27 +61,15 @@ HWY_INLINE Ints CeilKey(Floats f) {
   return hn::ShiftRight<16>(hn::Add(hn::Xor(bits, magnitude), round_up));
 }
 
-// The BF16 values of a cell: the first one's key, and one less than their count.
+// The BF16 values of a cell: the first one's key, and their count.
 struct CellLanes {
   Ints first;
-  Ints last_index;
+  Ints count;
 };
 HWY_INLINE CellLanes CellValues(Floats q, Floats step, Floats lo) {
   const auto first = CeilKey(hn::MulAdd(q, step, lo));
   const auto end = CeilKey(hn::MulAdd(hn::Add(q, hn::Set(kFloatTag, 1.0f)), step, lo));
-  const auto one = hn::Set(kSignedTag, 1);
-  return {first, hn::Sub(hn::Max(hn::Sub(end, first), one), one)};
-}
-
-// Bits that hold 0 .. last_index, read off the exponent of the number as a float. The upper halves
-// of the lanes are zero.
-HWY_INLINE Uints IndexBits(Ints last_index) {
-  const hn::Repartition<uint16_t, UintTag> d16;
-  const auto exponent =
-      hn::ShiftRight<23>(hn::BitCast(kUintTag, hn::ConvertTo(kFloatTag, last_index)));
-  const auto bits =
-      hn::SaturatedSub(hn::BitCast(d16, exponent), hn::BitCast(d16, hn::Set(kUintTag, 126)));
-  return hn::BitCast(kUintTag, bits);
+  return {first, hn::Max(hn::Sub(end, first), hn::Set(kSignedTag, 1))};
 }
 
 // All ones for the live tokens of a block.

@@ -110,12 +110,13 @@ struct BitWriter {
   }
 };
 
-size_t Encode(const EncodeBlockParams& p) {
+StreamWords Encode(const EncodeBlockParams& p) {
   const int num_elements = kBlockSize * p.head_dim;
   for (int plane = 0; plane < 4; ++plane) {
     std::memset(p.rows[plane], 0, static_cast<size_t>(num_elements) * PlaneBits(plane) / 8);
   }
-  BitWriter stream{p.stream};
+  std::byte extra_bytes[kBlockSize * kMaxHeadDim / 8];
+  BitWriter stream{p.stream}, extra{extra_bytes};
   for (int e = 0; e < num_elements; ++e) {
     const auto [channel, token] = Locate(p.kind, p.head_dim, e);
     const float step = p.step[channel], lo = p.lo[channel];
@@ -127,28 +128,43 @@ size_t Encode(const EncodeBlockParams& p) {
     }
     if (p.stream == nullptr || token < p.live_begin || token >= p.live_end) continue;
     const Cell cell = CellValues(q, step, lo);
-    stream.Append(static_cast<uint32_t>(OrderedKey(p.tile[e]) - cell.first), cell.index_bits());
+    const auto index = static_cast<uint32_t>(OrderedKey(p.tile[e]) - cell.first);
+    const IndexCode code = CodeOfIndex(index, cell.num_short());
+    stream.Append(code.bits, cell.index_bits());
+    if (code.has_extra) extra.Append(code.extra, 1);
   }
+  if (p.stream == nullptr) return {};
   if (stream.num_pending > 0) stream.Flush();
-  return stream.size;
+  if (extra.num_pending > 0) extra.Flush();
+  std::memcpy(p.stream + stream.size, extra_bytes, extra.size);
+  return {static_cast<uint32_t>(stream.size / sizeof(uint32_t)),
+          static_cast<uint32_t>(extra.size / sizeof(uint32_t))};
 }
 
 // Bits past the end read as 0.
-uint32_t ReadBits(const std::byte* stream, size_t bytes, size_t at, int bits) {
-  uint64_t window = 0;
-  const size_t first = at / 8;
-  if (first < bytes) {
-    std::memcpy(&window, stream + first, std::min(sizeof(uint32_t), bytes - first));
+struct BitReader {
+  const std::byte* stream;
+  size_t size;  // bytes
+  size_t at = 0;
+  uint32_t Read(int bits) {
+    uint64_t window = 0;
+    const size_t first = at / 8;
+    if (first < size)
+      std::memcpy(&window, stream + first, std::min(sizeof(uint32_t), size - first));
+    const auto value = static_cast<uint32_t>(window >> (at % 8)) & ((1u << bits) - 1);
+    at += bits;
+    return value;
   }
-  return static_cast<uint32_t>(window >> (at % 8)) & ((1u << bits) - 1);
-}
+  bool AtEnd() const { return (at + 31) / 32 * sizeof(uint32_t) == size; }
+};
 
 bool Decode(const DecodeBlockParams& p) {
   int num_bits = 0;
   for (int plane = 0; plane < 4 && p.rows[plane] != nullptr; ++plane) num_bits += PlaneBits(plane);
   const float centre = CodeCentre(num_bits);
-  size_t at = 0;
-  bool ok = true;
+  const size_t index_bytes = p.stream_words.index * sizeof(uint32_t);
+  BitReader stream{p.stream, index_bytes};
+  BitReader extra{p.stream + index_bytes, p.stream_words.extra * sizeof(uint32_t)};
   for (int e = 0; e < kBlockSize * p.head_dim; ++e) {
     const auto [channel, token] = Locate(p.kind, p.head_dim, e);
     const float step = p.step[channel], lo = p.lo[channel];
@@ -164,13 +180,12 @@ bool Decode(const DecodeBlockParams& p) {
     }
     const Cell cell = CellValues(static_cast<int>(q), step, lo);
     const bool live = token >= p.live_begin && token < p.live_end;
-    const int bits = live ? cell.index_bits() : 0;
-    const uint32_t index = ReadBits(p.stream, p.stream_bytes, at, bits);
-    at += bits;
-    ok = ok && index < static_cast<uint32_t>(cell.count);
+    const uint32_t bits = stream.Read(live ? cell.index_bits() : 0);
+    const bool has_extra = bits >= cell.num_short();
+    const uint32_t index = IndexOfCode(bits, has_extra ? extra.Read(1) : 0, cell.num_short());
     p.tile[e] = FromOrderedKey(cell.first + static_cast<int32_t>(index));
   }
-  return ok && (p.stream == nullptr || (at + 31) / 32 * sizeof(uint32_t) == p.stream_bytes);
+  return p.stream == nullptr || (stream.AtEnd() && extra.AtEnd());
 }
 
 }  // namespace

@@ -124,6 +124,8 @@ __device__ inline PrefixSum SumOverThreads(int value, Shared<int> warp_sums) {
   if (lane == kWarpSize - 1) warp_sums[warp] = sum;
   __syncthreads();
   PrefixSum result = {sum - value, 0};
+  // Not all at once: that would take registers which the decoder does not have.
+#pragma unroll 2
   for (int w = 0; w < kPlaneWarps; ++w) {
     const int warp_sum = warp_sums[w];
     if (w < warp) result.before += warp_sum;

@@ -60,8 +60,9 @@ __device__ inline bool StreamsFill(const PlaneLayout& layout, Global<const std::
   size_t end = layout.stream_offset() + PlaneLayout::kExactPadding;
   if (plane_bytes < end) return false;
   for (int i = 0; i < layout.num_blocks; ++i) {
-    const uint32_t bytes = Cast<const uint32_t>(exact)[i];
-    if (bytes > layout.max_stream_bytes() || bytes % sizeof(uint32_t) != 0) return false;
+    const uint32_t packed = Cast<const uint32_t>(exact)[i];
+    const size_t bytes = StreamWords::FromPacked(packed).bytes();
+    if (bytes > layout.max_stream_bytes()) return false;
     end += bytes;
   }
   return plane_bytes == end;
@@ -201,7 +202,7 @@ __device__ inline void StoreCentres(const PlaneTile& tile, int vector, float cen
   StoreVector(tile, place, vector, bits, elements);
 }
 
-// The words of a block's exact stream; what lies past the end reads as 0.
+// The words of one of a block's streams; what lies past the end reads as 0.
 struct ExactStream {
   Global<const uint32_t> words;
   int num_words = 0;
@@ -244,20 +245,58 @@ class PackedCell {
   __device__ explicit PackedCell(const Cell& cell)
       : bits_((static_cast<uint32_t>(cell.first) & 0xffff) | static_cast<uint32_t>(cell.count - 1)
                                                                  << 16) {}
-  __device__ uint32_t last_index() const { return bits_ >> 16; }
-  __device__ int index_bits() const { return std::bit_width(last_index()); }
-  __device__ Bf16 Value(uint32_t index) const {
-    return FromOrderedKey(static_cast<int32_t>((bits_ & 0xffff) + index));
+  __device__ Cell cell() const {
+    return {static_cast<int32_t>(bits_ & 0xffff), static_cast<int>(bits_ >> 16) + 1};
   }
 
  private:
   uint32_t bits_ = 0;
 };
 
-// By vector, all threads of the CTA: exact values; the bits that the round has taken from the
-// stream. A barrier inside.
-__device__ inline int StoreExact(const PlaneTile& tile, int vector, const ExactStream& stream,
-                                 int at, const PlaneDecodeShared& s, Global<Bf16> elements) {
+// The keys of a vector, but for the extra bits that are to be added to some.
+struct VectorKeys {
+  uint32_t words[kVectorElements / 2] = {};
+  uint32_t has_extra = 0;  // a bit for each element
+  // index_bits: of element i.
+  __device__ void Put(int i, const Cell& cell, uint32_t index_bits) {
+    const bool more = index_bits >= cell.num_short();
+    const uint32_t key =
+        static_cast<uint32_t>(cell.first) + IndexOfCode(index_bits, 0, cell.num_short());
+    words[i / 2] |= (key & 0xffff) << i % 2 * 16;
+    has_extra |= static_cast<uint32_t>(more) << i;
+  }
+  // Takes the extra bit of element i from the lowest of `extra`.
+  __device__ Bf16 Take(int i, uint32_t& extra) const {
+    const uint32_t more = has_extra >> i & 1;
+    const uint32_t key = (words[i / 2] >> i % 2 * 16 & 0xffff) + (extra & more);
+    extra >>= more;
+    return FromOrderedKey(static_cast<int32_t>(key));
+  }
+};
+
+// The streams of a block, the extra bits behind the index bits, and how many bits of each the
+// rounds have taken.
+struct ExactStreams {
+  Global<const uint32_t> words;
+  uint32_t packed_sizes = 0;
+  int num_index_bits = 0;
+  int num_extra_bits = 0;
+  __device__ StreamWords sizes() const { return StreamWords::FromPacked(packed_sizes); }
+  __device__ ExactStream index() const {
+    return {.words = words, .num_words = static_cast<int>(sizes().index)};
+  }
+  __device__ ExactStream extra() const {
+    return {.words = words + sizes().index, .num_words = static_cast<int>(sizes().extra)};
+  }
+  __device__ bool AtEnd() const {
+    return (num_index_bits + 31) / 32 == static_cast<int>(sizes().index) &&
+           (num_extra_bits + 31) / 32 == static_cast<int>(sizes().extra);
+  }
+};
+
+// By vector, all threads of the CTA: exact values. Barriers inside.
+__device__ inline void StoreExact(const PlaneTile& tile, int vector, ExactStreams& streams,
+                                  const PlaneDecodeShared& s, Global<Bf16> elements) {
   const bool active = vector < tile.num_vectors();
   const VectorPlace place(tile, active ? vector : 0);
   PackedCell cells[kVectorElements] = {};
@@ -271,23 +310,29 @@ __device__ inline int StoreExact(const PlaneTile& tile, int vector, const ExactS
       const float lo = s.group.lo[slot];
       if (!tile.live(place.token + i * place.token_step)) continue;
       cells[i] = PackedCell(CellValues(codes[i], step, lo));
-      num_bits += cells[i].index_bits();
+      num_bits += cells[i].cell().index_bits();
     }
   }
   const PrefixSum sum = SumOverThreads(num_bits, s.warp_sums);
-  if (!active) return sum.total;
-  BitReader reader(stream, at + sum.before);
-  bool inside = true;
-  uint32_t bits[kVectorElements];
+  BitReader index(streams.index(), streams.num_index_bits + sum.before);
+  streams.num_index_bits += sum.total;
+  VectorKeys keys;
 #pragma unroll
   for (int i = 0; i < kVectorElements; ++i) {
-    const uint32_t index = reader.Read(cells[i].index_bits());
-    inside = inside && index <= cells[i].last_index();
-    bits[i] = cells[i].Value(index).bits;
+    const Cell cell = cells[i].cell();
+    keys.Put(i, cell, index.Read(cell.index_bits()));
   }
-  if (!inside) atomicOr(s.failed, 1u);
+  const int num_extra = std::popcount(keys.has_extra);
+  __syncthreads();
+  const PrefixSum extra_sum = SumOverThreads(num_extra, s.warp_sums);
+  BitReader reader(streams.extra(), streams.num_extra_bits + extra_sum.before);
+  streams.num_extra_bits += extra_sum.total;
+  if (!active) return;
+  uint32_t extra = reader.Read(num_extra);
+  uint32_t bits[kVectorElements];
+#pragma unroll
+  for (int i = 0; i < kVectorElements; ++i) bits[i] = keys.Take(i, extra).bits;
   StoreVector(tile, place, vector, bits, elements);
-  return sum.total;
 }
 
 // The element of a page's tiles that belongs to a token and channel.
@@ -313,18 +358,17 @@ __device__ inline void DecodeBlock(const PlaneDecodePage& page, const PlaneLayou
     }
   }
   const bool exact = page.num_planes > kExactPlane;
-  ExactStream stream;
+  ExactStreams streams;
   if (exact) {
     const Global<const uint32_t> words =
         Cast<const uint32_t>(Global<const std::byte>(page.planes[kExactPlane]));
-    const uint32_t bytes = words[i];
-    stream = {.words = words + stream_word, .num_words = static_cast<int>(bytes / 4)};
-    stream_word += stream.num_words;
+    const uint32_t packed = words[i];
+    streams = {.words = words + stream_word, .packed_sizes = packed};
+    stream_word += static_cast<int>(streams.sizes().index + streams.sizes().extra);
   }
   int num_code_bits = 0;
   for (int p = 0; p < kExactPlane; ++p) num_code_bits += p < page.num_planes ? PlaneBits(p) : 0;
   const float centre = CodeCentre(num_code_bits);
-  int at = 0;
   for (int begin = 0; begin < tile.num_vectors(); begin += kPlaneThreads) {
     const int vector = begin + static_cast<int>(threadIdx.x);
     if (vector < tile.num_vectors()) {
@@ -332,13 +376,13 @@ __device__ inline void DecodeBlock(const PlaneDecodePage& page, const PlaneLayou
     }
     __syncthreads();
     if (exact) {
-      at += StoreExact(tile, vector, stream, at, s, elements);
+      StoreExact(tile, vector, streams, s, elements);
     } else if (vector < tile.num_vectors()) {
       StoreCentres(tile, vector, centre, s, elements);
     }
     __syncthreads();
   }
-  if (exact && threadIdx.x == 0 && (at + 31) / 32 != stream.num_words) atomicOr(s.failed, 1u);
+  if (exact && threadIdx.x == 0 && !streams.AtEnd()) atomicOr(s.failed, 1u);
 }
 
 // A page whose sizes were checked. Its description is loaded anew for every block: to keep it would

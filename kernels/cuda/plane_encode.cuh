@@ -2,8 +2,9 @@
 // A page into planes (docs/plane_format.md): the bytes of kernels/cpu/plane_encode.cc.
 //
 // A CTA has a page: the key range of every group; page metadata; then block by block group codes,
-// code rows, exact bits and raw groups (plane_block.cuh says who does what). The exact bits of a
-// round are put together in shared memory and stored as whole words.
+// code rows, exact bits and raw groups (plane_block.cuh says who does what). The index bits of a
+// round are put together in shared memory and stored as whole words; the extra bits of the whole
+// block follow at its end.
 //
 // Moves 2 bytes in and, on cache-like data, 1.4 out per element. The tiles are read twice, the
 // second time through the L2 cache: no tile is kept in shared memory, so that a page of 256 x 256
@@ -22,8 +23,10 @@ struct PlaneEncodeArgs {
   Global<uint32_t> plane_bytes;         // [gridDim.x][kNumPlanes]
 };
 
-// The words of a round's exact bits: at most 16 bits an element, and a carried word.
-inline constexpr int kRoundStreamWords = kRoundElements / 2 + 1;
+// The words of a round's index bits: at most 15 bits an element, and a carried word.
+inline constexpr int kRoundStreamWords = kRoundElements * 15 / 32 + 1;
+// The words of a block's extra bits: at most one bit an element.
+inline constexpr int kExtraWords = kBlockSize * kMaxHeadDim / 32;
 
 struct PlaneEncodeShared {
   Shared<int> min_key;      // [kPageBlocks][kMaxHeadDim]
@@ -32,6 +35,7 @@ struct PlaneEncodeShared {
   Shared<float> scale;      // [kParamSlots] 1 / step, 0 for a constant group
   Shared<uint8_t> codes;    // [kRoundCodeBytes]
   Shared<uint32_t> stream;  // [kRoundStreamWords]
+  Shared<uint32_t> extra;   // [kExtraWords]
   Shared<int> warp_sums;    // [kPlaneWarps]
 };
 
@@ -141,10 +145,13 @@ __device__ inline int PutGroupCodes(const PlaneLayout& layout, int block, const 
   return rank.total;
 }
 
-// The thread's exact bits of a round: an index and its width for each element of its vector.
+// The thread's exact bits of a round: for each element of its vector the index bits and their
+// number; and its extra bits.
 struct VectorIndices {
-  uint32_t index_and_bits[kVectorElements];  // index | bits << 16
+  uint32_t index_and_bits[kVectorElements];  // index bits | number << 16
   int num_bits;
+  uint32_t extra;
+  int num_extra;
 };
 
 // A vector whose slots that are not live repeat the group's first live token.
@@ -181,9 +188,13 @@ __device__ inline VectorIndices CodeVector(const PlaneTile& tile, Global<const B
     codes[i / 4] |= static_cast<uint32_t>(q) << i % 4 * 8;
     const Cell cell = CellValues(q, step, lo);
     const int bits = tile.live(place.token + i * place.token_step) ? cell.index_bits() : 0;
+    if (bits == 0) continue;
     const auto index = static_cast<uint32_t>(OrderedKey(value) - cell.first);
-    result.index_and_bits[i] = (index & ((1u << bits) - 1)) | static_cast<uint32_t>(bits) << 16;
+    const IndexCode code = CodeOfIndex(index, cell.num_short());
+    result.index_and_bits[i] = code.bits | static_cast<uint32_t>(bits) << 16;
     result.num_bits += bits;
+    result.extra |= code.extra << result.num_extra;
+    result.num_extra += code.has_extra;
   }
   CodesOfVector(s.codes, vector)[0] = uint4{codes[0], codes[1], codes[2], codes[3]};
   return result;
@@ -241,10 +252,19 @@ __device__ inline void PutIndices(const VectorIndices& indices, int at, Shared<u
   if (num_pending > 0) atomicOr(stream + word, static_cast<uint32_t>(pending));
 }
 
-// Where the exact stream of a block stands.
+// Puts the thread's extra bits at bit `at` of the block's, which are zero there.
+__device__ inline void PutExtra(const VectorIndices& indices, int at, Shared<uint32_t> extra) {
+  if (indices.num_extra == 0) return;
+  const uint64_t bits = uint64_t{indices.extra} << at % 32;
+  atomicOr(extra + at / 32, static_cast<uint32_t>(bits));
+  if (bits >> 32 != 0) atomicOr(extra + (at / 32 + 1), static_cast<uint32_t>(bits >> 32));
+}
+
+// Where the streams of a block stand.
 struct StreamEnd {
   int num_words = 0;    // stored
   int num_carried = 0;  // bits in word 0 of the shared stream
+  int num_extra = 0;    // bits in the shared extra words
 };
 
 // Stores the whole words of a round and keeps the rest.
@@ -264,37 +284,54 @@ __device__ inline void StoreStream(int num_bits, const PlaneEncodeShared& s, Glo
   end.num_carried = (end.num_carried + num_bits) % 32;
 }
 
-// Codes and exact bits of a block; the bytes of its stream, which goes to `stream` (null: nowhere).
-__device__ inline int EncodeBlock(const PlaneTile& tile, Global<const Bf16> elements,
-                                  const PlaneEncodeShared& s,
-                                  const Global<std::byte> (&rows)[kExactPlane],
-                                  Global<uint32_t> stream) {
+// Stores what is left of the index bits, and behind it the extra bits; both are cleared.
+__device__ inline StreamWords FinishStream(const PlaneEncodeShared& s, Global<uint32_t> out,
+                                           StreamEnd end) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (end.num_carried > 0) {
+    if (thread == 0) {
+      const uint32_t rest = s.stream[0];
+      out[end.num_words] = rest;
+      s.stream[0] = 0;
+    }
+    ++end.num_words;
+  }
+  const int num_extra_words = (end.num_extra + 31) / 32;
+  for (int w = thread; w < num_extra_words; w += kPlaneThreads) {
+    const uint32_t word = s.extra[w];
+    out[end.num_words + w] = word;
+    s.extra[w] = 0;
+  }
+  return {static_cast<uint32_t>(end.num_words), static_cast<uint32_t>(num_extra_words)};
+}
+
+// Codes and exact bits of a block; the sizes of its streams, which go to `stream` (null: nowhere).
+__device__ inline StreamWords EncodeBlock(const PlaneTile& tile, Global<const Bf16> elements,
+                                          const PlaneEncodeShared& s,
+                                          const Global<std::byte> (&rows)[kExactPlane],
+                                          Global<uint32_t> stream) {
   const bool exact = stream != nullptr;
   StreamEnd end;
   for (int begin = 0; begin < tile.num_vectors(); begin += kPlaneThreads) {
     const int vector = begin + static_cast<int>(threadIdx.x);
     VectorIndices indices = {};
     if (vector < tile.num_vectors()) indices = CodeVector(tile, elements, vector, s);
-    const PrefixSum bits = SumOverThreads(indices.num_bits, s.warp_sums);
+    // Both sums at once: a round has less than 2^16 index bits.
+    const PrefixSum sums = SumOverThreads(indices.num_bits | indices.num_extra << 16, s.warp_sums);
     PutCodeRows(vector / kChunkVectors, vector < tile.num_vectors(), s, rows);
-    if (exact) PutIndices(indices, end.num_carried + bits.before, s.stream);
-    __syncthreads();
-    if (exact) StoreStream(bits.total, s, stream, end);
-    __syncthreads();
-  }
-  if (!exact) return 0;
-  if (end.num_carried > 0) {
-    if (threadIdx.x == 0) {
-      const uint32_t rest = s.stream[0];
-      stream[end.num_words] = rest;
-      s.stream[0] = 0;
+    if (exact) {
+      PutIndices(indices, end.num_carried + (sums.before & 0xffff), s.stream);
+      PutExtra(indices, end.num_extra + (sums.before >> 16), s.extra);
     }
-    ++end.num_words;
+    __syncthreads();
+    if (exact) StoreStream(sums.total & 0xffff, s, stream, end);
+    end.num_extra += sums.total >> 16;
+    __syncthreads();
   }
-  return end.num_words * static_cast<int>(sizeof(uint32_t));
+  return exact ? FinishStream(s, stream, end) : StreamWords{};
 }
 
-// budget: PlaneEncodeKernel registers 80 shared 25600 threads 256
+// budget: PlaneEncodeKernel registers 80 shared 27648 threads 256
 __global__ void __launch_bounds__(kPlaneThreads, 3) PlaneEncodeKernel(PlaneEncodeArgs args) {
   LYNX_SHARED(int, min_key, kPageBlocks* kMaxHeadDim);
   LYNX_SHARED(int, max_key, kPageBlocks* kMaxHeadDim);
@@ -304,6 +341,7 @@ __global__ void __launch_bounds__(kPlaneThreads, 3) PlaneEncodeKernel(PlaneEncod
   LYNX_SHARED(int, raw_rank, kMaxHeadDim);
   LYNX_SHARED(uint8_t, codes, kRoundCodeBytes);
   LYNX_SHARED(uint32_t, stream_words, kRoundStreamWords);
+  LYNX_SHARED(uint32_t, extra_words, kExtraWords);
   LYNX_SHARED(int, warp_sums, kPlaneWarps);
   const PlaneEncodeShared s = {.min_key = min_key,
                                .max_key = max_key,
@@ -311,6 +349,7 @@ __global__ void __launch_bounds__(kPlaneThreads, 3) PlaneEncodeKernel(PlaneEncod
                                .scale = group_scale,
                                .codes = codes,
                                .stream = stream_words,
+                               .extra = extra_words,
                                .warp_sums = warp_sums};
   const auto thread = static_cast<int>(threadIdx.x);
   const PlaneEncodePage page = args.pages[blockIdx.x];
@@ -323,6 +362,7 @@ __global__ void __launch_bounds__(kPlaneThreads, 3) PlaneEncodeKernel(PlaneEncod
     max_key[i] = INT16_MIN;
   }
   for (int w = thread; w < kRoundStreamWords; w += kPlaneThreads) stream_words[w] = 0;
+  for (int w = thread; w < kExtraWords; w += kPlaneThreads) extra_words[w] = 0;
   __syncthreads();
   for (int i = 0; i < layout.num_blocks; ++i) {
     const PlaneTile tile(page.shape.kind, layout, i);
@@ -355,11 +395,9 @@ __global__ void __launch_bounds__(kPlaneThreads, 3) PlaneEncodeKernel(PlaneEncod
     if (exact != nullptr) {
       stream = Cast<uint32_t>(exact + layout.stream_offset() + stream_bytes);
     }
-    const int bytes = EncodeBlock(tile, elements, s, rows, stream);
-    if (exact != nullptr && thread == 0) {
-      Cast<uint32_t>(exact)[i] = static_cast<uint32_t>(bytes);
-    }
-    stream_bytes += bytes;
+    const StreamWords words = EncodeBlock(tile, elements, s, rows, stream);
+    if (exact != nullptr && thread == 0) Cast<uint32_t>(exact)[i] = words.packed();
+    stream_bytes += static_cast<int>(words.bytes());
     const Global<Bf16> raw = Cast<Bf16>(anchor + layout.raw_offset()) + num_raw;
     ForEachRawElement(tile, s.group.raw_rank, [&](int element, int to) {
       const Bf16 value = elements[element];

@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "engine/anchor_options.h"
 #include "lynx/codec.h"
+#include "lynx/plane_format.h"
 #include "lynx/transport.h"
 #include "model/model.h"
 #include "rpc/daemon_info.h"
@@ -225,7 +226,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
                num_blocks * layout.block_bytes() / 1e6);
 
   info->set_protocol_version(kProtocolVersion);
-  info->set_plane_format_version(1);
+  info->set_plane_format_version(kPlaneFormatVersion);
   info->set_model_hash(daemon->model->hash());
   info->set_backend(backend.name());
   info->set_compute(config.compute);

@@ -13,6 +13,11 @@ struct EngineStats {  // a snapshot for /metrics; counters are cumulative
                          // is being computed or for a prefill daemon
   int64_t blocks_free = 0, blocks_request = 0, blocks_transfer = 0, blocks_cached = 0,
           blocks_total = 0;
+  int64_t block_bytes = 0;
+  // kv.resident: exact. Blocks that hold packed KV, how many tokens' and in how many bytes; tokens
+  // that hits have decoded; time in which blocks were encoded and decoded.
+  int64_t blocks_packed = 0, packed_tokens = 0, packed_bytes = 0, restored_tokens = 0;
+  int64_t pack_ns = 0, unpack_ns = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;
   int64_t prompt_tokens_computed = 0, prompt_tokens_cached = 0, prompt_tokens_transferred = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  // in tokens

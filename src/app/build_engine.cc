@@ -25,6 +25,10 @@ absl::Status CheckDevice(const ClusterConfig& config) {
   if (config.compute == "f32") {
     return absl::InvalidArgumentError("compute: f32: device cuda computes fast only");
   }
+  if (config.kv.resident != "bf16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kv.resident: ", config.kv.resident, ": device cuda keeps bf16 only"));
+  }
   // Of those that CUDA_VISIBLE_DEVICES shows.
   const int num_gpus =
       std::max(config.context.tensor_parallel_size, config.generation.tensor_parallel_size);

@@ -108,6 +108,7 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.itl_target_ms = config.scheduler.itl_target_ms;
   engine.fair_share = config.scheduler.fair_share;
   engine.enable_prefix_caching = role.enable_block_reuse;
+  engine.pack_cached_blocks = config.kv.resident == "exact" && role.enable_block_reuse;
   engine.retry_backoff_ms = 300;
   engine.speculation = config.speculation.enabled;
   engine.max_draft_tokens = config.speculation.max_draft_tokens;
@@ -153,6 +154,16 @@ bool HasOneDegree(const DaemonOptions& options) {
       "those of one degree; speculation.verify is residual, and received KV enters no prefix cache",
       prefill, decode);
   return false;
+}
+
+void LogCapacity(const ClusterConfig& config, int num_blocks, const KvLayout& layout) {
+  constexpr double kGiB = 1 << 30;
+  const bool packs = config.kv.resident == "exact";
+  spdlog::info(
+      "KV pool: {} blocks of {} tokens, {:.0f} MB; {} tokens of context, {:.0f} in a GiB{}",
+      num_blocks, kBlockSize, num_blocks * layout.block_bytes() / 1e6, num_blocks * kBlockSize,
+      kGiB * kBlockSize / layout.block_bytes(),
+      packs ? "; the prefix cache packs what nobody uses into about three quarters" : "");
 }
 
 // The parts of a daemon in the order of their construction; destroyed in reverse.
@@ -222,8 +233,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
                                 ? role.kv_memory
                                 : DefaultKvMemory(daemon->backends, role, layout, max_model_len);
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
-  spdlog::info("KV pool: {} blocks of {} tokens, {:.0f} MB", num_blocks, kBlockSize,
-               num_blocks * layout.block_bytes() / 1e6);
+  LogCapacity(config, num_blocks, layout);
 
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(kPlaneFormatVersion);

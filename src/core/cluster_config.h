@@ -58,6 +58,8 @@ struct ClusterConfig {
   struct {
     std::string codec = "planes";
     std::string target = "exact";  // or "8bit"
+    // How the prefix cache keeps what nobody uses: bf16, or exact (packed losslessly).
+    std::string resident = "bf16";
     // What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, target, auto.
     std::string anchor = "default";
     std::string anchor_table;  // a file of `lynx calibrate`

@@ -45,7 +45,7 @@ EngineImpl::Admission EngineImpl::PlanAdmission(const Sequence& s) const {
   const int window = s.prefill_only() ? 0 : a.remote ? DraftWindow(s) : 1;
   a.num_blocks = std::min(BlocksFor(num_tokens + window), options_.num_kv_blocks);
   a.num_from_pool = a.num_blocks;
-  for (BlockId b : a.match.blocks) a.num_from_pool -= pool_.owned(b) ? 1 : 0;
+  for (BlockId b : a.match.blocks) a.num_from_pool -= b >= 0 && pool_.owned(b) ? 1 : 0;
   return a;
 }
 
@@ -131,6 +131,7 @@ bool EngineImpl::TryAdmit(Sequence& s) {
     ++counters_.num_deferred;
     return false;
   }
+  if (UnpacksFirst(admission)) return false;
   if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
   if (!TakeBlocks(s, admission)) {
     ReleaseBlocks(s);
@@ -170,9 +171,9 @@ bool EngineImpl::WaitsForEqualPrefix(const Sequence& s, const Admission& admissi
 // False when the pool has less than the scheduler thought: blocks of a preempted sequence that
 // others share.
 bool EngineImpl::TakeBlocks(Sequence& s, const Admission& admission) {
-  for (BlockId b : admission.match.blocks) pool_.AddRequest(b);
-  s.block_table = admission.match.blocks;
-  s.prefix = admission.match.last;
+  PrefixMatch taken = prefix_cache_.Take(admission.match);
+  s.block_table = std::move(taken.blocks);
+  s.prefix = taken.last;
   s.num_known_blocks = static_cast<int>(s.block_table.size());
   s.num_computed_tokens = s.num_known_blocks * kBlockSize;
   s.num_cached_tokens = s.num_computed_tokens;

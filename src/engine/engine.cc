@@ -91,6 +91,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   EngineMemory memory;
   LYNX_ASSIGN_OR_RETURN(
       memory.kv_cache, KvCache::Create(model.backends(), model.kv_layout(), options.num_kv_blocks));
+  if (options.pack_cached_blocks) {
+    LYNX_ASSIGN_OR_RETURN(
+        memory.packer,
+        BlockPacker::Create(model.backend(), memory.kv_cache->view(), Completed(options).clock_ns));
+  }
   const size_t num_logits = size_t(options.max_num_batched_tokens) * model.config().vocab_size;
   // Not initialized: pages that no step needs are never touched.
   memory.logits.reset(new (std::nothrow) float[num_logits]);
@@ -108,8 +113,9 @@ EngineImpl::EngineImpl(const EngineOptions& options, Model& model, EngineMemory 
       vocab_size_(model.config().vocab_size),
       max_model_len_(MaxModelLen(options, model.config())),
       kv_cache_(std::move(memory.kv_cache)),
+      packer_(std::move(memory.packer)),
       pool_(options.num_kv_blocks),
-      prefix_cache_(pool_),
+      prefix_cache_(pool_, packer_.get(), kv_cache_->view()),
       pins_(pool_),
       scheduler_({.max_num_seqs = options.max_num_seqs,
                   .max_num_batched_tokens = options.max_num_batched_tokens,
@@ -148,6 +154,7 @@ bool EngineImpl::Step() {
     RunBatch();
     progress = true;
   }
+  progress |= PackAhead();
   progress |= !published_.empty();
   Publish();
   RemoveFinished();
@@ -237,6 +244,7 @@ bool EngineImpl::Schedule() {
   RemoveFinished();
   prompts_wait_ = AnyPrompt();
   num_decoding_ = static_cast<int>(std::count_if(seated_.begin(), seated_.end(), Decodes));
+  AllowMoves();
   row_requests_.clear();
   for (const Owned& s : seated_) {
     ShareBlocks(*s);
@@ -301,6 +309,8 @@ void EngineImpl::UpdateStats(bool progress) {
   counters_.blocks_transfer = blocks.transfer;
   counters_.blocks_cached = blocks.cached;
   counters_.blocks_total = blocks.total;
+  counters_.block_bytes = static_cast<int64_t>(kv_cache_->view().layout.block_bytes());
+  UpdatePackingStats();
   std::lock_guard lock(stats_mutex_);
   stats_ = counters_;
 }

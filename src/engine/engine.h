@@ -34,6 +34,9 @@ struct EngineOptions {
   int queue_timeout_s = 300;  // longer in the waiting queue at first: kDeadlineExceeded; 0: no end
   bool fair_share = true;     // within a priority, the client that has got least comes first
   bool enable_prefix_caching = true;
+  // kv.resident: exact: the prefix cache keeps blocks that nobody uses losslessly encoded when
+  // their memory is needed. Only where KV is in host memory.
+  bool pack_cached_blocks = false;
   bool speculation = true;
   int max_draft_tokens = 64;
   double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below
@@ -71,7 +74,8 @@ class Engine {
     RemotePrefill* remote = nullptr;
     std::string receiver_address;
   };
-  // kResourceExhausted when the KV pool or the logits of a step do not fit into memory.
+  // kResourceExhausted when the KV pool or the logits of a step do not fit into memory,
+  // kInvalidArgument when an option cannot be.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options, Model& model,
                                                         Peers peers);
   virtual ~Engine() = default;

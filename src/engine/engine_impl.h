@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's state. Its methods are in files by subject: engine.cc (the loop), arrivals.cc,
-// admission.cc, compute.cc (the batch and what follows from its logits), decode_handoff.cc,
-// handoff_anchor.cc, source_verify.cc (both sides of it), self_speculation.cc, prefill_jobs.cc,
-// finish.cc.
+// admission.cc, resident.cc (packed KV), compute.cc (the batch and what follows from its logits),
+// decode_handoff.cc, handoff_anchor.cc, source_verify.cc (both sides of it), self_speculation.cc,
+// prefill_jobs.cc, finish.cc.
 #pragma once
 
 #include <map>
@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/block_packer.h"
 #include "engine/engine.h"
 #include "engine/inbox.h"
 #include "engine/sequence.h"
@@ -35,7 +36,8 @@ namespace lynx {
 // What an engine holds in bulk.
 struct EngineMemory {
   std::unique_ptr<KvCache> kv_cache;
-  std::unique_ptr<float[]> logits;  // [max_num_batched_tokens, vocab_size]
+  std::unique_ptr<BlockPacker> packer;  // null: nothing is packed
+  std::unique_ptr<float[]> logits;      // [max_num_batched_tokens, vocab_size]
 };
 
 class EngineImpl final : public Engine {
@@ -108,6 +110,13 @@ class EngineImpl final : public Engine {
   void ReleaseBlocks(Sequence& s);
   void Requeue(Sequence& s);
   void RegisterBlocks(Sequence& s);
+
+  // resident.cc
+  int MovesWithinTarget() const;
+  void AllowMoves();
+  bool PackAhead();
+  bool UnpacksFirst(const Admission& admission);
+  void UpdatePackingStats();
 
   // compute.cc
   void AddRows(Sequence& s, int num_rows);
@@ -204,6 +213,7 @@ class EngineImpl final : public Engine {
   const int vocab_size_;
   const int max_model_len_;
   const std::unique_ptr<KvCache> kv_cache_;
+  const std::unique_ptr<BlockPacker> packer_;
   BlockPool pool_;
   PrefixCache prefix_cache_;
   TransferPins pins_;

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "lynx/types.h"
 #include "prometheus/client_metric.h"
 
 namespace lynx {
@@ -21,6 +22,8 @@ struct StatField {
   const char* label_value;
   double (*read)(const DaemonState&);
 };
+
+constexpr double kGiB = 1 << 30;
 
 double Share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
@@ -54,8 +57,27 @@ const StatField kStats[] = {
     {"lynx:kv_blocks", MetricType::Gauge, "", "state", "request", STAT(blocks_request)},
     {"lynx:kv_blocks", MetricType::Gauge, "", "state", "transfer", STAT(blocks_transfer)},
     {"lynx:kv_blocks", MetricType::Gauge, "", "state", "cached", STAT(blocks_cached)},
+    {"lynx:kv_blocks", MetricType::Gauge, "", "state", "packed", STAT(blocks_packed)},
     {"lynx:kv_blocks_capacity", MetricType::Gauge, "KV blocks of the pool", nullptr, nullptr,
      STAT(blocks_total)},
+    {"lynx:kv_tokens_per_gib", MetricType::Gauge,
+     "Tokens of context that a GiB holds; exact: as packed now, 0: nothing is", "resident", "bf16",
+     [](const DaemonState& d) { return kGiB * Share(kBlockSize, d.stats.block_bytes); }},
+    {"lynx:kv_tokens_per_gib", MetricType::Gauge, "", "resident", "exact",
+     [](const DaemonState& d) {
+       return kGiB * Share(d.stats.packed_tokens, d.stats.packed_bytes);
+     }},
+    {"lynx:prefix_cache_tokens", MetricType::Gauge,
+     "Tokens that the prefix cache keeps beside those in use", "resident", "bf16",
+     [](const DaemonState& d) { return static_cast<double>(d.stats.blocks_cached * kBlockSize); }},
+    {"lynx:prefix_cache_tokens", MetricType::Gauge, "", "resident", "exact", STAT(packed_tokens)},
+    {"lynx:prefix_cache_restored_tokens_total", MetricType::Counter,
+     "Tokens found in the prefix cache that had to be decoded", nullptr, nullptr,
+     STAT(restored_tokens)},
+    {"lynx:kv_pack_seconds_total", MetricType::Counter, "Time spent on packed KV", "operation",
+     "encode", [](const DaemonState& d) { return 1e-9 * static_cast<double>(d.stats.pack_ns); }},
+    {"lynx:kv_pack_seconds_total", MetricType::Counter, "", "operation", "decode",
+     [](const DaemonState& d) { return 1e-9 * static_cast<double>(d.stats.unpack_ns); }},
     {"lynx:prompt_tokens_total", MetricType::Counter, "Prompt tokens served", nullptr, nullptr,
      STAT(prompt_tokens)},
     {"lynx:prompt_tokens_by_source_total", MetricType::Counter,

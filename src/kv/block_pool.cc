@@ -10,13 +10,9 @@ BlockPool::BlockPool(int num_blocks) : blocks_(num_blocks) {
 }
 
 std::optional<BlockId> BlockPool::Allocate() {
-  BlockId id = free_.first;
-  if (id < 0) {
-    id = cached_.first;
-    if (id < 0) return std::nullopt;
-    if (on_evict_) on_evict_(id);
-    Forget(id);
-  }
+  if (free_.size == 0 && make_room_ && counts().available() > 0) make_room_();
+  const BlockId id = free_.first;
+  if (id < 0) return std::nullopt;
   Remove(free_, id);
   blocks_[id].num_requests = 1;
   ++num_request_owned_;
@@ -44,8 +40,9 @@ BlockCounts BlockPool::counts() const {
   BlockCounts counts{.total = static_cast<int>(blocks_.size()),
                      .free = free_.size,
                      .cached = cached_.size,
-                     .request = num_request_owned_};
-  counts.transfer = counts.total - counts.free - counts.cached - counts.request;
+                     .request = num_request_owned_,
+                     .packed = num_lent_};
+  counts.transfer = counts.total - counts.free - counts.cached - counts.request - counts.packed;
   return counts;
 }
 
@@ -65,6 +62,20 @@ void BlockPool::Forget(BlockId id) {
   if (listed) Remove(cached_, id);
   block.remembered = false;
   if (listed) Append(free_, id);
+}
+
+std::optional<BlockId> BlockPool::oldest_cached() const {
+  return cached_.size > 0 ? std::optional(cached_.first) : std::nullopt;
+}
+
+void BlockPool::Lend(BlockId id) {
+  Add(id, &Block::num_loans);
+  ++num_lent_;
+}
+
+void BlockPool::TakeBack(BlockId id) {
+  Release(id, &Block::num_loans);
+  --num_lent_;
 }
 
 void BlockPool::Append(List& list, BlockId id) {

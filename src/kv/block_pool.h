@@ -4,7 +4,8 @@
 // A block has two kinds of owners: requests (several may share one through the prefix cache) and
 // transfers (bytes of it are being sent, received or decoded). It can be given out again only when
 // it has neither. A block without owners whose content the prefix cache remembers stays findable
-// until its memory is needed, least recently used first.
+// until its memory is needed, least recently used first. The prefix cache may also borrow blocks,
+// to keep more in them than fits as it is (kv/packed_store.h); it gives them back on demand.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ struct BlockCounts {
   int cached = 0;    // no owner, remembered by the prefix cache
   int request = 0;   // at least one request owns it
   int transfer = 0;  // only transfers own it
-  int available() const { return free + cached; }
+  int packed = 0;    // lent to the prefix cache
+  int available() const { return free + cached + packed; }
 };
 
 // One thread.
@@ -44,19 +46,26 @@ class BlockPool {
   bool owned(BlockId block) const { return blocks_[block].num_owners() > 0; }
   BlockCounts counts() const;
 
-  // For the prefix cache: its content is (no longer) worth keeping. `on_evict` runs when a
-  // remembered block is given out anew.
+  // For the prefix cache: its content is (no longer) worth keeping.
   void Remember(BlockId block);
   void Forget(BlockId block);
-  void set_on_evict(std::function<void(BlockId)> on_evict) { on_evict_ = std::move(on_evict); }
+  // The remembered block without owners that was used least recently.
+  std::optional<BlockId> oldest_cached() const;
+  // A free block is lent, or comes back.
+  void Lend(BlockId block);
+  void TakeBack(BlockId block);
+  // Runs when a block is wanted and none is free. Makes at least one free, by Forget or TakeBack,
+  // while there are cached or packed ones.
+  void set_make_room(std::function<void()> make_room) { make_room_ = std::move(make_room); }
 
  private:
   struct Block {
     int num_requests = 0;
     int num_transfers = 0;
+    int num_loans = 0;
     bool remembered = false;
     BlockId previous = -1, next = -1;  // neighbours in the list it is in, if it has no owner
-    int num_owners() const { return num_requests + num_transfers; }
+    int num_owners() const { return num_requests + num_transfers + num_loans; }
   };
   // Blocks without owners, oldest first.
   struct List {
@@ -73,7 +82,8 @@ class BlockPool {
   std::vector<Block> blocks_;
   List free_, cached_;
   int num_request_owned_ = 0;
-  std::function<void(BlockId)> on_evict_;
+  int num_lent_ = 0;
+  std::function<void()> make_room_;
 };
 
 }  // namespace lynx

@@ -5,18 +5,29 @@
 // tenants apart. It is found by a hash of (parent entry, tokens, salt) and taken only when parent,
 // tokens and salt are equal, so that a hash collision cannot give another prompt's KV. Entry ids
 // are never reused, so a parent that was evicted and computed again does not adopt old children.
+//
+// With a codec (kv.resident: exact) a block without owners whose memory is needed is not dropped
+// but encoded, losslessly, into blocks that the pool lends (PackedStore). A hit decodes it into a
+// block again and forgets the encoding, so that KV is kept in one form at a time. When there is
+// nothing left to encode, the packed entry that was encoded (or matched) least recently is dropped.
+// Encoding and decoding a block are *moves*; a step gets a number of them, so that it ends in time.
 #pragma once
 
 #include <xxhash.h>
 
 #include <array>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "kv/block_codec.h"
 #include "kv/block_pool.h"
+#include "kv/packed_store.h"
+#include "kv/prefix_key.h"
 #include "lynx/types.h"
 
 namespace lynx {
@@ -24,18 +35,37 @@ namespace lynx {
 using PrefixId = uint64_t;  // an entry; 0 = the empty prefix
 
 struct PrefixMatch {
-  std::vector<BlockId> blocks;  // of the leading blocks, in order
+  std::vector<BlockId> blocks;  // of the leading blocks, in order; -1: its KV is packed
+  std::vector<PrefixKey> keys;  // of their entries
   PrefixId last = 0;            // entry of the last one
+  int num_packed = 0;
+};
+
+// Packed KV, see above. Counters are cumulative.
+struct PackingStats {
+  int64_t num_packed = 0;    // blocks that are packed now
+  int64_t packed_bytes = 0;  // what they were encoded to
+  int64_t num_encoded = 0;   // blocks
+  int64_t num_restored = 0;  // decoded for a hit
+  int64_t num_dropped = 0;   // packed ones whose room was needed
 };
 
 // One thread. Works on the pool, which outlives it.
 class PrefixCache {
  public:
-  explicit PrefixCache(BlockPool& pool);
+  static constexpr int kUnlimited = std::numeric_limits<int>::max();
+
+  // With a codec blocks are packed into the pool's memory. Both outlive it.
+  explicit PrefixCache(BlockPool& pool, BlockCodec* codec = nullptr, const KvPoolView& memory = {});
 
   // The longest run of leading full blocks, at most max_blocks. Takes no ownership: the caller
-  // adds its request to the blocks before it allocates anything.
+  // calls Take before it allocates anything.
   PrefixMatch Match(std::span<const TokenId> tokens, std::string_view salt, int max_blocks) const;
+
+  // Adds a request to the leading blocks of a match; the packed ones are decoded into blocks of the
+  // pool. What it returns has no packed blocks, and is shorter than the match where the pool has no
+  // block for the next one, or after max_restored packed ones. All of the match counts as used now.
+  PrefixMatch Take(const PrefixMatch& match, int max_restored = kUnlimited);
 
   // `block` holds the exact KV of these 64 tokens after the entry `parent`. Returns the entry's
   // id; when there is an equal entry already, that one's, and `block` stays unknown.
@@ -44,31 +74,46 @@ class PrefixCache {
 
   size_t size() const { return entries_.size(); }
 
+  // From now on at most so many moves that could be left out. Without one left, blocks are dropped
+  // instead of encoded.
+  void AllowMoves(int count) { num_moves_ = count; }
+  int num_moves() const { return num_moves_; }
+  // Encodes up to max_moves blocks while fewer than num_free blocks are free. False: nothing to do.
+  bool PackAhead(int num_free, int max_moves);
+  PackingStats packing() const;
+
  private:
-  struct Key {
-    uint64_t low = 0, high = 0;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    size_t operator()(const Key& key) const { return key.low; }
-  };
   struct Entry {
     PrefixId id = 0;
     PrefixId parent = 0;
-    BlockId block = -1;
+    BlockId block = -1;  // -1: its KV is packed
+    PackedStore::Handle packed = {};
     std::array<TokenId, kBlockSize> tokens = {};
     std::string salt;  // kept by first blocks; the others inherit it through their parent
   };
+  using Entries = std::unordered_map<PrefixKey, Entry, PrefixKeyHash>;
 
-  Key KeyOf(PrefixId parent, std::span<const TokenId> tokens, std::string_view salt) const;
-  const Entry* Find(const Key& key, PrefixId parent, std::span<const TokenId> tokens,
+  PrefixKey KeyOf(PrefixId parent, std::span<const TokenId> tokens, std::string_view salt) const;
+  const Entry* Find(const PrefixKey& key, PrefixId parent, std::span<const TokenId> tokens,
                     std::string_view salt) const;
-  void Evict(BlockId block);
+  void Keep(Entry& entry, const PrefixKey& key, BlockId block);
+  void Drop(Entries::iterator entry);
+  void ProtectMatch(const PrefixMatch& match);
+  void MakeRoom();
+  void Pack(BlockId block);
+  bool TakeBackBlock();
+  std::optional<BlockId> Restore(const PrefixKey& key);
 
   BlockPool& pool_;
-  std::unordered_map<Key, Entry, KeyHash> entries_;
-  std::vector<Key> key_of_block_;  // [num_blocks], of remembered blocks
+  Entries entries_;
+  std::vector<PrefixKey> key_of_block_;  // [num_blocks], of remembered blocks
   PrefixId next_id_ = 1;
+
+  BlockCodec* const codec_;           // null: nothing is packed
+  std::optional<PackedStore> store_;  // with a codec
+  std::vector<std::byte> encoded_, decoding_;
+  int num_moves_ = kUnlimited;
+  PackingStats packing_;
 };
 
 }  // namespace lynx

@@ -146,6 +146,15 @@ TEST(ClusterConfig, TheMemoryFractionHasTwoNames) {
   }
 }
 
+TEST(ClusterConfig, ResidentIsBf16OrExact) {
+  const auto config = ParseClusterConfig("kv: {resident: exact}\n", "c.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->kv.resident, "exact");
+  EXPECT_THAT(ToYaml(*config), HasSubstr("resident: exact"));
+  EXPECT_EQ(Error("kv: {resident: 8bit}\n"),
+            "c.yaml:1: kv.resident: '8bit' is not one of bf16, exact");
+}
+
 TEST(ClusterConfig, FilesThatItNamesMustBeThere) {
   ClusterConfig config;
   EXPECT_TRUE(CheckConfigFiles(config).ok());

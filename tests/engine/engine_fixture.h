@@ -183,7 +183,7 @@ class Pair {
       const EngineStats s = e->stats();
       EXPECT_EQ(s.blocks_request, 0);
       EXPECT_EQ(s.blocks_transfer, 0);
-      EXPECT_EQ(s.blocks_free + s.blocks_cached, s.blocks_total);
+      EXPECT_EQ(s.blocks_free + s.blocks_cached + s.blocks_packed, s.blocks_total);
       EXPECT_EQ(s.num_running, 0);
       EXPECT_EQ(s.num_waiting, 0);
     }

@@ -130,7 +130,7 @@ class LoopbackPair {
   // Every block comes back once the transfers have ended on both sides.
   void ExpectNoLeak() {
     const auto free = [](const EngineStats& s) {
-      return s.blocks_free + s.blocks_cached == s.blocks_total;
+      return s.blocks_free + s.blocks_cached + s.blocks_packed == s.blocks_total;
     };
     RunUntil([&] { return free(prefill->stats()) && free(decode->stats()); });
   }

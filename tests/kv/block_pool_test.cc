@@ -39,7 +39,10 @@ TEST(BlockPool, ABlockIsFreeOnlyWhenRequestAndTransferAreDone) {
 TEST(BlockPool, RememberedBlocksGoLastAndOldestFirst) {
   BlockPool pool(3);
   std::vector<BlockId> evicted;
-  pool.set_on_evict([&](BlockId b) { evicted.push_back(b); });
+  pool.set_make_room([&] {
+    evicted.push_back(*pool.oldest_cached());
+    pool.Forget(evicted.back());
+  });
   const BlockId a = *pool.Allocate(), b = *pool.Allocate(), c = *pool.Allocate();
   pool.Remember(a);
   pool.Remember(b);
@@ -59,7 +62,13 @@ TEST(BlockPool, RememberedBlocksGoLastAndOldestFirst) {
 TEST(BlockPool, RandomOwnersNeverLeak) {
   constexpr int kBlocks = 20;
   BlockPool pool(kBlocks);
-  pool.set_on_evict([](BlockId) {});
+  std::vector<BlockId> lent;
+  const auto make_room = [&] {
+    if (const auto cached = pool.oldest_cached()) return pool.Forget(*cached);
+    pool.TakeBack(lent.back());
+    lent.pop_back();
+  };
+  pool.set_make_room(make_room);
   std::mt19937 rng(3);
   std::vector<BlockId> requests, transfers;
   const auto take = [&](std::vector<BlockId>& from) {
@@ -70,7 +79,7 @@ TEST(BlockPool, RandomOwnersNeverLeak) {
     return block;
   };
   for (int step = 0; step < 20000; ++step) {
-    switch (rng() % 6) {
+    switch (rng() % 7) {
       case 0:
         if (const auto block = pool.Allocate()) requests.push_back(*block);
         break;
@@ -91,12 +100,20 @@ TEST(BlockPool, RandomOwnersNeverLeak) {
       case 5:
         if (!requests.empty()) pool.Forget(requests[rng() % requests.size()]);
         break;
+      case 6:
+        if (const auto cached = pool.oldest_cached()) {
+          pool.Forget(*cached);
+          pool.Lend(*cached);
+          lent.push_back(*cached);
+        }
+        break;
     }
     std::set<BlockId> owned(requests.begin(), requests.end());
     const auto by_requests = static_cast<int>(owned.size());
     owned.insert(transfers.begin(), transfers.end());
     const BlockCounts counts = pool.counts();
     ASSERT_EQ(counts.request, by_requests);
+    ASSERT_EQ(counts.packed, static_cast<int>(lent.size()));
     ASSERT_EQ(counts.transfer, static_cast<int>(owned.size()) - by_requests);
     ASSERT_EQ(counts.available(), kBlocks - static_cast<int>(owned.size()));
   }

@@ -73,6 +73,9 @@ void MarkSockets(const std::set<uint16_t>& ports, const TcpMarks& marks) {
     const uint16_t remote = Port(fd, getpeername);
     if (remote == 0) continue;
     if (!ports.contains(remote) && !ports.contains(Port(fd, getsockname))) continue;
+    if (marks.min_retransmit_us != 0) {
+      setsockopt(fd, IPPROTO_TCP, kTcpRtoMinUs, &marks.min_retransmit_us, sizeof(int));
+    }
     if (marks.type_of_service != 0) {
       setsockopt(fd, IPPROTO_IP, IP_TOS, &marks.type_of_service, sizeof(int));
     }

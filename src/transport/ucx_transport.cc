@@ -40,7 +40,8 @@ constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kMarkingNs = 5'000 * kNsPerMs;
 constexpr auto kMaxFirstContact = std::chrono::seconds(3);
 constexpr std::array kUrgencies = {Urgency::kUrgent, Urgency::kPatient};
-constexpr int kControlTypeOfService = 0xb8;  // DSCP EF
+constexpr int kControlTypeOfService = 0xb8;      // DSCP EF
+constexpr int kControlMinRetransmitUs = 40'000;  // as long as an acknowledgement may be delayed
 
 enum class Kind : uint8_t { kHello = 1, kBeat = 2, kUser = 3, kBye = 4 };
 
@@ -466,8 +467,10 @@ void UcxTransport::MarkYoungPeers(int64_t now_ns) {
       bulk_ports.insert(peer.address.bulk_ports.begin(), peer.address.bulk_ports.end());
     }
   }
-  MarkSockets(control_ports, {kControlTypeOfService, options_.tcp_user_timeout_ms});
-  MarkSockets(bulk_ports, {0, options_.tcp_user_timeout_ms});
+  MarkSockets(control_ports, {.type_of_service = kControlTypeOfService,
+                              .user_timeout_ms = options_.tcp_user_timeout_ms,
+                              .min_retransmit_us = kControlMinRetransmitUs});
+  MarkSockets(bulk_ports, {.user_timeout_ms = options_.tcp_user_timeout_ms});
 }
 
 // ---- bulk ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 
 #include "tests/transport/peer_process.h"
 #include "tests/transport/recording_handler.h"
+#include "transport/tcp_sockets.h"
 
 namespace lynx {
 namespace {
@@ -205,7 +206,7 @@ TEST_F(UcxProcessTest, OneReceiverManySenders) {
   for (int i = 5; i < 10; ++i) PullOne(i);
 }
 
-// IP_TOS on control sockets, TCP_USER_TIMEOUT on all.
+// IP_TOS and TCP_RTO_MIN_US on control sockets, TCP_USER_TIMEOUT on all.
 TEST_F(UcxProcessTest, SocketsAreMarked) {
   PeerProcess process;
   AskForPosts(Connect(process), 1, 1000);
@@ -220,6 +221,11 @@ TEST_F(UcxProcessTest, SocketsAreMarked) {
       if (getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &size) != 0) continue;
       if (getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &size) != 0) continue;
       num_control += tos == 0xb8;
+      int min_retransmit_us = 0;  // which not every kernel knows
+      if (tos == 0xb8 &&
+          getsockopt(fd, IPPROTO_TCP, kTcpRtoMinUs, &min_retransmit_us, &size) == 0) {
+        EXPECT_EQ(min_retransmit_us, 40'000);
+      }
       num_timeouts += timeout == QuickOptions().tcp_user_timeout_ms;
     }
   }

@@ -16,7 +16,7 @@ constexpr const char* kAutoAnchors[] = {"k2v2", "k3v2", "k4v2", "k4v3", "k4v4"};
 constexpr double kTableAverages[] = {2.5, 3.5};
 
 // Bits per element beside the codes, and of the exact plane on real caches (docs/codecs.md).
-constexpr double kMetadataBits = 0.375, kExactPlaneBits = 2.7, kFineBits = 8;
+constexpr double kMetadataBits = 0.375, kExactPlaneBits = 2.45, kFineBits = 8;
 constexpr double kLowHalfBits = 16;  // of a float32 pool
 
 // Share of wrong drafts over the damage in nats, from the measurements of docs/codecs.md: 8-bit

@@ -136,7 +136,7 @@ TEST(AnchorOptions, CandidatesHaveTheirSizeAndTheirPlanes) {
   // docs/codecs.md, bits all in at 4096 tokens.
   const double elements = 4096.0 * 30 * 2 * 3 * 64;
   EXPECT_NEAR(BytesOf(all.candidates[2], 4096) * 8 / elements, 3.64, 0.02);
-  EXPECT_NEAR(BytesOf(all.whole, 4096) * 8 / elements, 11.14, 0.05);
+  EXPECT_NEAR(BytesOf(all.whole, 4096) * 8 / elements, 10.88, 0.05);
   EXPECT_EQ(all.candidates[2].planes[0], 3);
   EXPECT_EQ(all.candidates[2].planes[1], 1);
   EXPECT_EQ(all.whole.planes, AnchorPlanes(60, kNumPlanes));

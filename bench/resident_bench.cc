@@ -7,7 +7,11 @@
 // exact. A prompt's time is that of its first token, alone on one thread.
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "bench/accuracy/prompts.h"
 #include "bench/json_lines.h"

@@ -21,6 +21,7 @@ struct GemmCall {
   Compute compute = Compute::kFast;
 };
 
+// Backend::Gemm with these kernels.
 void RunGemm(ThreadPool& pool, const GemmKernels& kernels, const GemmCall& call,
              GemmScratch& scratch);
 

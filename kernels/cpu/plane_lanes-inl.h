@@ -27,11 +27,6 @@ inline constexpr hn::Rebind<uint8_t, UintTag> kByteTag;
 inline constexpr hn::RepartitionToWide<UintTag> kWideTag;  // 64 bits, half as many lanes
 inline constexpr hn::Half<UintTag> kHalfUintTag;
 
-// BF16 elements as the bits of floats.
-HWY_INLINE Ints LoadBf16Bits(const Bf16* p) {
-  const auto v = hn::LoadU(kHalfTag, reinterpret_cast<const uint16_t*>(p));
-  return hn::BitCast(kSignedTag, hn::ShiftLeft<16>(hn::PromoteTo(kUintTag, v)));
-}
 HWY_INLINE void StoreHalves(Uints v, void* p) {
   hn::StoreU(hn::TruncateTo(kHalfTag, v), kHalfTag, static_cast<uint16_t*>(p));
 }

@@ -80,7 +80,7 @@ class KvReceiver {
  public:
   struct Options {
     size_t window_bytes = 4 << 20;  // outstanding pulls over all senders
-    bool adapt_window = true;       // to the measured rate: BDP + 4 ms of it
+    bool adapt_window = true;       // to the measured rate (pull_window.h)
     // An attempt fails when this long nothing arrives of what its sender has posted. One that no
     // sender has announced waits in a prefill daemon's queue, which the caller watches.
     int transfer_timeout_ms = 45000;

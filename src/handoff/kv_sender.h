@@ -5,7 +5,8 @@
 //   1. Begin     the decode daemon's Start was accepted; blocks are pinned for the transfer
 //   2. Computed  called by the engine after each layer of each step: the KV of a token range of a
 //                layer is final. Whole pages (and the last, partial one) are encoded on the
-//                sender's own thread and posted at once: layers in order, anchors first.
+//                sender's own thread, those of the attempt with the least left first, and posted
+//                at once: layers in order, anchors first.
 //   3. the receiver pulls what it wants, in its order, and acknowledges the whole attempt
 //   4. kDelivered (or kFailed) is polled by the engine, which then releases the transfer's pin
 // Posted chunks per attempt are bounded: all anchors, at most `max_posted_chunks` of the later

@@ -29,7 +29,7 @@ inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Every target this machine has, the scalar one first.
+// The targets this machine has, the scalar one first. VNNI is about 8-bit products only.
 inline std::vector<Target> SupportedTargets() {
   std::vector<Target> targets = {Target::kScalar};
   for (Target t : {Target::kAvx2, Target::kAvx512, Target::kAmx}) {

@@ -3,7 +3,7 @@
 //
 //   1. kWaiting      in order of (priority, what its client has got so far, arrival). Admitted when
 //                    a seat is free and blocks cover all its tokens and the draft window; the
-//                    longest exact prefix is attached.
+//                    longest exact prefix is attached, what is packed of it decoded (resident.cc).
 //   2. kPrefilling   colocated, prefill jobs, and short or mostly cached prompts of the decode
 //                    role: chunks of its tokens run; the last row's logits give the next token.
 //   3. kLoading      decode role: a fresh attempt has been started on a prefill daemon. Token 1

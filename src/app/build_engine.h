@@ -17,8 +17,8 @@
 
 namespace lynx {
 
-// kFailedPrecondition when this machine or build lacks what is asked for, kInvalidArgument when cuda
-// is to compute in float32 or to pack KV. CheckDevice says so before anything is started.
+// kFailedPrecondition when this machine or build lacks what is asked for, kInvalidArgument when
+// cuda is to compute in float32 or to pack KV. CheckDevice says so before anything is started.
 absl::Status CheckDevice(const ClusterConfig& config);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config, int threads,
                                                      int device = 0);

@@ -170,7 +170,7 @@ TEST_P(TransportTest, TheReceiverChoosesTheOrder) {
 
 TEST_P(TransportTest, UrgentMessagesDoNotWaitForPatientPayloads) {
   const PeerId b = Connect(*a_, *b_);
-  constexpr int kNumPatient = 16;
+  constexpr int kNumPatient = 64;
   const std::vector<std::byte> large(8 << 20, std::byte{1}), small(50000, std::byte{2});
   std::deque<Outcome> posted(kNumPatient + 1), pulled(kNumPatient + 1);
   std::vector<std::byte> received_large(large.size()), received_small(small.size());

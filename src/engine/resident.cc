@@ -36,12 +36,14 @@ bool EngineImpl::PackAhead() {
 }
 
 // Whether a request that could have its blocks has to wait a step for packed ones of its prefix;
-// decodes those that this step has time for.
+// decodes those that this step has time for. Where new blocks have taken all moves it decodes one
+// nevertheless, so that it does not wait as long as answers need blocks.
 bool EngineImpl::UnpacksFirst(const Admission& admission) {
   const int num_packed = admission.match.num_packed;
   if (num_packed == 0 || num_packed <= prefix_cache_.num_moves()) return false;
   if (admission.num_from_pool > pool_.counts().available()) return false;
-  const int num_moves = std::max(0, prefix_cache_.num_moves());
+  const int num_left = prefix_cache_.num_moves();
+  const int num_moves = num_left == 0 ? 1 : std::max(0, num_left);
   const PrefixMatch taken = prefix_cache_.Take(admission.match, num_moves);
   for (auto b = taken.blocks.rbegin(); b != taken.blocks.rend(); ++b) pool_.ReleaseRequest(*b);
   return true;

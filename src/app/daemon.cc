@@ -96,6 +96,10 @@ std::string ListenAddress(const DaemonOptions& options, const std::string& url) 
   return loopback ? url : absl::StrCat("0.0.0.0", url.substr(url.rfind(':')));
 }
 
+bool PacksCachedBlocks(const ClusterConfig& config, const RoleConfig& role) {
+  return config.kv.resident == "exact" && role.enable_block_reuse;
+}
+
 EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& role,
                                 int max_model_len, int num_kv_blocks) {
   const ClusterConfig& config = options.config;
@@ -110,7 +114,7 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.itl_target_ms = config.scheduler.itl_target_ms;
   engine.fair_share = config.scheduler.fair_share;
   engine.enable_prefix_caching = role.enable_block_reuse;
-  engine.pack_cached_blocks = config.kv.resident == "exact" && role.enable_block_reuse;
+  engine.pack_cached_blocks = PacksCachedBlocks(config, role);
   engine.retry_backoff_ms = 300;
   engine.speculation = config.speculation.enabled;
   engine.max_draft_tokens = config.speculation.max_draft_tokens;
@@ -158,9 +162,8 @@ bool HasOneDegree(const DaemonOptions& options) {
   return false;
 }
 
-void LogCapacity(const ClusterConfig& config, int num_blocks, const KvLayout& layout) {
+void LogCapacity(bool packs, int num_blocks, const KvLayout& layout) {
   constexpr double kGiB = 1 << 30;
-  const bool packs = config.kv.resident == "exact";
   spdlog::info(
       "KV pool: {} blocks of {} tokens, {:.0f} MB; {} tokens of context, {:.0f} in a GiB{}",
       num_blocks, kBlockSize, num_blocks * layout.block_bytes() / 1e6, num_blocks * kBlockSize,
@@ -235,7 +238,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
                                 ? role.kv_memory
                                 : DefaultKvMemory(daemon->backends, role, layout, max_model_len);
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
-  LogCapacity(config, num_blocks, layout);
+  LogCapacity(PacksCachedBlocks(config, role), num_blocks, layout);
 
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(kPlaneFormatVersion);

@@ -248,6 +248,7 @@ bool EngineImpl::Schedule() {
   row_requests_.clear();
   for (const Owned& s : seated_) {
     ShareBlocks(*s);
+    if (prompts_wait_ && s->said_to_go_on) Report(*s);
     row_requests_.push_back(Ask(*s));
   }
   const Plan& plan = scheduler_.Schedule(row_requests_, pool_.counts().available());

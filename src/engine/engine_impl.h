@@ -178,6 +178,7 @@ class EngineImpl final : public Engine {
   void EndRound(Sequence& s);
   State StateBetweenRounds(const Sequence& s) const;
   bool MayGoOn(const Sequence& s) const;
+  bool GoesOn(const Sequence& s) const;
   bool AnyPrompt() const;
   int64_t StepNs() const;
   RemotePrefillEvent& Report(Sequence& s);

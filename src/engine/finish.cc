@@ -19,6 +19,7 @@ void EngineImpl::Publish() {
   for (Sequence* s : published_) {
     s->output_pending = false;
     if (s->prefill_only()) {
+      s->report.goes_on = s->said_to_go_on = GoesOn(*s);
       s->prefill_sink(std::exchange(s->report, RemotePrefillEvent()));
       continue;
     }

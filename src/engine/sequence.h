@@ -65,9 +65,10 @@ struct Sequence {
   // Exactly one of the two sinks is set; prefill_sink = a job of the prefill role.
   OutputSink sink;
   PrefillSink prefill_sink;
-  RemotePrefillRequest job;   // without its prompt_ids, which are `tokens`
-  RemotePrefillEvent report;  // of a job: what this step has brought
-  uint32_t round = 0;         // of a job: the last that has come
+  RemotePrefillRequest job;    // without its prompt_ids, which are `tokens`
+  RemotePrefillEvent report;   // of a job: what this step has brought
+  bool said_to_go_on = false;  // of a job: in its last report
+  uint32_t round = 0;          // of a job: the last that has come
 
   std::vector<TokenId> tokens;  // prompt, then verified output
   int num_prompt_tokens = 0;

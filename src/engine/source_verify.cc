@@ -57,7 +57,7 @@ VerifyMode EngineImpl::ChooseVerify(Sequence& s) {
 void EngineImpl::StartRound(Sequence& s) {
   HandoffAttempt& a = *s.attempt;
   if (a.verify != VerifyMode::kSource || a.target_landed || s.drafts.empty()) return;
-  if (a.source_goes_on && !s.drafting_paused && s.num_drafts() < kLeastLead) return;
+  if (a.source_goes_on && s.num_drafts() < kLeastLead) return;
   if (a.round_open) {
     if (s.num_drafts() < 2 * a.round_num_drafts) return;
   } else {
@@ -120,9 +120,10 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
   AcceptFromSource(s, report.verified);
   if (s.state == State::kFinished) return;
   if (report.cannot_verify) ContinueHandoff(s);
-  if (s.state == State::kDrafting) s.drafting_paused = !MayDraft(s);
   StartRound(s);
-  if (s.state == State::kDrafting && s.drafting_paused && !a.round_open) PromoteOnce(s);
+  if (s.state != State::kDrafting) return;
+  s.drafting_paused = !MayDraft(s);
+  if (s.drafting_paused && !a.round_open) PromoteOnce(s);
 }
 
 // Final tokens, which may agree with the drafts. Those left after the last of them stay.
@@ -162,7 +163,6 @@ RemotePrefillEvent& EngineImpl::Report(Sequence& s) {
     published_.push_back(&s);
     s.report.attempt = s.job.attempt;
     s.report.step_ns = StepNs();
-    s.report.goes_on = s.job.verify == VerifyMode::kAuto && !prompts_wait_;
   }
   return s.report;
 }
@@ -293,6 +293,11 @@ State EngineImpl::StateBetweenRounds(const Sequence& s) const {
 bool EngineImpl::MayGoOn(const Sequence& s) const {
   const bool has_gone_on = s.num_tokens() > s.num_prompt_tokens + s.job.num_emitted + 1;
   return s.job.verify != VerifyMode::kAuto || !has_gone_on || !prompts_wait_;
+}
+
+// Whether more reports will come without a round, as things are.
+bool EngineImpl::GoesOn(const Sequence& s) const {
+  return s.job.verify == VerifyMode::kAuto && s.state == State::kRunning && !prompts_wait_;
 }
 
 bool EngineImpl::AnyPrompt() const {

@@ -118,7 +118,8 @@ TEST(Verify, TheTimelineTellsWhoVouchedForWhat) {
     EXPECT_GT(t.at(Event::kSourceVerified), t.at(Event::kFirstToken));
     EXPECT_EQ(t.at(Event::kVerified), 0);
     EXPECT_EQ(t.num_verify_rounds, pair.remote.num_rounds);
-    EXPECT_EQ(t.num_verify_rounds > 0, mode != VerifyMode::kHold);
+    // In kAuto the prefill side, which keeps up here, is left to go on.
+    EXPECT_EQ(t.num_verify_rounds > 0, mode == VerifyMode::kSource);
     EXPECT_EQ(t.estimated_source_ns > 0, mode == VerifyMode::kAuto);
     ASSERT_EQ(t.provisional_ns.size(), t.token_ns.size());
     int num_early = 0;
@@ -436,6 +437,24 @@ TEST(Verify, APrefillSideThatKeepsUpIsSentNoDrafts) {
     EXPECT_EQ(pair.remote.num_rounds > 2, decode_steps > 1) << pair.remote.num_rounds;
     pair.ExpectNoLeak();
   }
+}
+
+TEST(Verify, APrefillSideThatNoLongerGoesOnIsSentDrafts) {
+  EngineOptions prefill = Options(VerifyMode::kAuto);
+  prefill.max_num_batched_tokens = 16;
+  Pair pair(Options(VerifyMode::kAuto), prefill);
+  pair.link.anchor_bits = 7;
+  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+  const Request r = MakeRequest("a", RandomPrompt(130, 2), 100, 0.8f, 5);
+  pair.Submit(r);
+  while (pair.clients["a"].tokens.size() < 10) pair.Step();
+  const int num_rounds = pair.remote.num_rounds;
+  pair.Submit(MakeRequest("b", RandomPrompt(240, 3), 1, 0.8f, 5));
+  pair.StepTimes(20);
+  EXPECT_GT(pair.remote.num_rounds, num_rounds);
+  pair.RunAll();
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+  pair.ExpectNoLeak();
 }
 
 TEST(Verify, TwoHundredRequestsWithFaultsAndCancels) {

@@ -23,9 +23,10 @@
 namespace lynx {
 namespace {
 
-// A prefill side that goes on by itself and is not so far behind the drafts gains nothing by them:
-// a step of several rows takes longer there than one of one.
-constexpr int kLeastLead = 4;
+// Drafts ahead of a prefill side that goes on by itself, below which it gains nothing by them: a
+// step of several rows takes longer there than one of one. Where drafts are often wrong, one is
+// dropped before there are so many.
+constexpr int kLeastLead = 8;
 
 }  // namespace
 

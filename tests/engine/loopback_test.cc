@@ -134,7 +134,7 @@ TEST_P(Loopback, ThePrefillSideVouchesForTokens) {
       settings.options.verify = mode;
       // In kAuto a job ends with token 1 when the transfer seems to be as good as over, which it
       // never is here: another attempt follows.
-      settings.receiver.transfer_timeout_ms = 5000;
+      settings.receiver.transfer_timeout_ms = 1000;
       settings.options.max_prefill_attempts = 20;
       LoopbackPair pair(settings, m, m);
       pair.link().HoldOffers(IsLaterStage);

@@ -168,7 +168,7 @@ void LogCapacity(bool packs, int num_blocks, const KvLayout& layout) {
       "KV pool: {} blocks of {} tokens, {:.0f} MB; {} tokens of context, {:.0f} in a GiB{}",
       num_blocks, kBlockSize, num_blocks * layout.block_bytes() / 1e6, num_blocks * kBlockSize,
       kGiB * kBlockSize / layout.block_bytes(),
-      packs ? "; the prefix cache packs what nobody uses into about three quarters" : "");
+      packs ? "; the prefix cache packs what nobody uses" : "");
 }
 
 // The parts of a daemon in the order of their construction; destroyed in reverse.

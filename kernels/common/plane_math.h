@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of the plane format (docs/plane_format.md), one number at a time: what every
-// back-end must compute bit for bit. kernels/cpu/plane_lanes-inl.h and plane_encode-inl.h have the
-// vector forms of the functions of the same names.
+// back-end must compute bit for bit. kernels/cpu/plane_*-inl.h have the vector forms of the
+// functions of the same names.
 //
 // None of this depends on the FTZ and DAZ modes: no operand or result is subnormal where it counts.
 #pragma once

@@ -2,8 +2,7 @@
 // Encoding a block on vectors. A step takes as many elements as a vector has 16-bit lanes, 16 or
 // 32: float arithmetic on the even and the odd ones apart, which one instruction each gives, all
 // else on 16-bit lanes, where they are in order again. Codes stand in a buffer until a chunk is
-// whole. Index bits are joined eight lanes to a word on vectors, and appended word by word; extra
-// bits are gathered by PEXT.
+// whole.
 #if defined(LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_
 #undef LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_
@@ -11,12 +10,9 @@
 #define LYNX_KERNELS_CPU_PLANE_ENCODE_INL_H_
 #endif
 
-#include <immintrin.h>
-
-#include <algorithm>
-#include <bit>
 #include <cstring>
 
+#include "kernels/cpu/plane_exact_bits-inl.h"
 #include "kernels/cpu/plane_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,277 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lynx::cpu {
 namespace HWY_NAMESPACE {
 namespace {
-
-inline constexpr hn::RepartitionToNarrow<UintTag> kHalvesTag;
-inline constexpr hn::RebindToSigned<decltype(kHalvesTag)> kKeyTag;
-using Halves = hn::Vec<decltype(kHalvesTag)>;
-inline constexpr int kStep = 2 * kPartLanes;  // elements
-
-// ---- metadata -----------------------------------------------------------------------------------
-
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V OrderedKeys(D d, V bits) {
-  return hn::Xor(bits, hn::And(hn::ShiftRight<15>(bits), hn::Set(d, int16_t{0x7fff})));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> LoadKeys(D d, const Bf16* p) {
-  return OrderedKeys(d, hn::LoadU(d, reinterpret_cast<const int16_t*>(p)));
-}
-
-// The smallest of a vector of keys.
-HWY_INLINE int16_t SmallestKey(hn::Vec<hn::CappedTag<int16_t, 8>> keys) {
-  const hn::CappedTag<uint16_t, 8> u8;
-  const auto bias = hn::Set(u8, uint16_t{0x8000});
-  const auto least = hn::MinOfLanes(u8, hn::Xor(hn::BitCast(u8, keys), bias));
-  return static_cast<int16_t>(hn::GetLane(least) ^ 0x8000);
-}
-template <class D>
-HWY_INLINE int16_t SmallestKey(D d, hn::Vec<D> keys) {
-  const hn::Half<D> half;
-  const auto less = hn::Min(hn::LowerHalf(half, keys), hn::UpperHalf(half, keys));
-  if constexpr (hn::MaxLanes(half) == 8) {
-    return SmallestKey(less);
-  } else {
-    return SmallestKey(half, less);
-  }
-}
-
-// The range of each of the channels c .. of a value tile, one per lane.
-template <class D>
-HWY_INLINE void RangeOfValues(D d, int head_dim, const Bf16* tile, int16_t* min_key,
-                              int16_t* max_key) {
-  auto least = LoadKeys(d, tile), greatest = least;
-  for (int t = 1; t < kBlockSize; ++t) {
-    const auto keys = LoadKeys(d, tile + t * head_dim);
-    least = hn::Min(least, keys);
-    greatest = hn::Max(greatest, keys);
-  }
-  hn::StoreU(least, d, min_key);
-  hn::StoreU(greatest, d, max_key);
-}
-
-void KeyRange(KvKind kind, int head_dim, const Bf16* tile, int16_t* min_key, int16_t* max_key) {
-  if (kind == KvKind::kKey) {
-    for (int c = 0; c < head_dim; ++c, tile += kBlockSize) {
-      auto least = LoadKeys(kKeyTag, tile), greatest = least;
-      for (int t = kStep; t < kBlockSize; t += kStep) {
-        const auto keys = LoadKeys(kKeyTag, tile + t);
-        least = hn::Min(least, keys);
-        greatest = hn::Max(greatest, keys);
-      }
-      min_key[c] = SmallestKey(kKeyTag, least);
-      max_key[c] = static_cast<int16_t>(~SmallestKey(kKeyTag, hn::Not(greatest)));
-    }
-    return;
-  }
-  int c = 0;
-  for (; c + kStep <= head_dim; c += kStep) {
-    RangeOfValues(kKeyTag, head_dim, tile + c, min_key + c, max_key + c);
-  }
-  if (c == head_dim) return;
-  RangeOfValues(hn::CappedTag<int16_t, kLanes>(), head_dim, tile + c, min_key + c, max_key + c);
-}
-
-// The values of keys as operands of comparisons with bounds.
-HWY_INLINE Floats KeyOperands(Ints keys) {
-  return BoundOperand(hn::BitCast(kSignedTag, hn::ShiftLeft<16>(Bf16OfKey(keys))));
-}
-HWY_INLINE Ints LoadInts(const int16_t* keys) {
-  const hn::Rebind<int16_t, SignedTag> d;
-  return hn::PromoteTo(kSignedTag, hn::LoadU(d, keys));
-}
-
-// FP16 patterns of numbers that are not negative, and back.
-HWY_INLINE Floats HalfToFloat(Uints half) {
-  const auto normal = hn::Add(hn::ShiftLeft<13>(half), hn::Set(kUintTag, uint32_t{112} << 23));
-  const auto tiny = hn::Mul(hn::ConvertTo(kFloatTag, hn::BitCast(kSignedTag, half)),
-                            hn::Set(kFloatTag, 0x1p-24f));
-  const auto is_tiny = hn::RebindMask(kFloatTag, hn::Lt(half, hn::Set(kUintTag, 0x400u)));
-  return hn::IfThenElse(is_tiny, tiny, hn::BitCast(kFloatTag, normal));
-}
-HWY_INLINE Uints HalfTruncate(Floats x) {
-  const auto bits = hn::BitCast(kUintTag, x);
-  const auto normal = hn::ShiftRight<13>(hn::Sub(bits, hn::Set(kUintTag, uint32_t{112} << 23)));
-  const auto tiny = hn::ConvertTo(kSignedTag, hn::Mul(x, hn::Set(kFloatTag, 0x1p24f)));
-  const auto is_tiny = hn::RebindMask(kUintTag, hn::Lt(x, hn::Set(kFloatTag, 0x1p-14f)));
-  return hn::IfThenElse(is_tiny, hn::BitCast(kUintTag, tiny), normal);
-}
-HWY_INLINE Uints OneWhere(hn::Mask<FloatTag> mask) {
-  return hn::IfThenElseZero(hn::RebindMask(kUintTag, mask), hn::Set(kUintTag, 1u));
-}
-HWY_INLINE Uints HalfAway(Floats x) {
-  const auto half = HalfTruncate(x);
-  return hn::Add(half, OneWhere(hn::Lt(HalfToFloat(half), x)));
-}
-
-struct RangeLanes {
-  Uints lo, range;  // FP16
-  Floats page_lo, unit;
-};
-HWY_INLINE RangeLanes CoverKeys(Ints min_key, Ints max_key) {
-  const auto least = KeyOperands(min_key), greatest = KeyOperands(max_key);
-  const auto negative = hn::Lt(least, hn::Zero(kFloatTag));
-  const auto magnitude = hn::Abs(least);
-  const auto below = hn::IfThenElse(hn::RebindMask(kUintTag, negative), HalfAway(magnitude),
-                                    HalfTruncate(magnitude));
-  const auto sign = hn::IfThenElseZero(negative, hn::Set(kFloatTag, -0.0f));
-  const auto page_lo = hn::Or(HalfToFloat(below), sign);
-  const auto largest = hn::Max(hn::Abs(page_lo), hn::Abs(greatest));
-  const auto floor = hn::Mul(largest, hn::Set(kFloatTag, 0x1p-6f));
-  auto range = HalfAway(hn::Max(hn::Sub(greatest, page_lo), floor));
-  const auto holds = hn::Gt(hn::Add(page_lo, HalfToFloat(range)), greatest);
-  range = hn::Add(range, OneWhere(hn::Not(holds)));
-  const auto zeros = hn::Eq(hn::Or(min_key, max_key), hn::Zero(kSignedTag));
-  range = hn::IfThenZeroElse(hn::RebindMask(kUintTag, zeros), range);
-  const auto lo = hn::Or(below, hn::ShiftRight<16>(hn::BitCast(kUintTag, sign)));
-  return {lo, range, page_lo, hn::Mul(HalfToFloat(range), hn::Set(kFloatTag, 0x1p-8f))};
-}
-
-void PageRanges(const PageRangesParams& p) {
-  const auto most = hn::Set(kSignedTag, kMaxCodedKey), least = hn::Set(kSignedTag, ~kMaxCodedKey);
-  for (int c = 0; c < p.head_dim; c += kPartLanes) {
-    auto min_key = hn::Set(kSignedTag, INT16_MAX), max_key = hn::Set(kSignedTag, INT16_MIN);
-    for (int i = 0; i < p.num_blocks; ++i) {
-      const auto min = LoadInts(p.min_key[i] + c), max = LoadInts(p.max_key[i] + c);
-      const auto raw = hn::Or(hn::Gt(max, most), hn::Lt(min, least));
-      min_key = hn::IfThenElse(raw, min_key, hn::Min(min_key, min));
-      max_key = hn::IfThenElse(raw, max_key, hn::Max(max_key, max));
-    }
-    const auto empty = hn::Gt(min_key, max_key);
-    const RangeLanes r =
-        CoverKeys(hn::IfThenZeroElse(empty, min_key), hn::IfThenZeroElse(empty, max_key));
-    StoreHalves(r.lo, p.lo + c);
-    StoreHalves(r.range, p.range + c);
-    hn::StoreU(r.page_lo, kFloatTag, p.page_lo + c);
-    hn::StoreU(r.unit, kFloatTag, p.unit + c);
-  }
-}
-
-// Truncated to an integer in 0 .. 255.
-HWY_INLINE Floats ClampCode(Floats t) {
-  const auto zero = hn::Zero(kFloatTag), most = hn::Set(kFloatTag, 255.0f);
-  return hn::Trunc(hn::Min(hn::Max(t, zero), most));
-}
-
-HWY_INLINE Floats GroupStep(Floats low, Floats high, Floats unit) {
-  const auto width = hn::Sub(hn::Add(high, hn::Set(kFloatTag, 1.0f)), low);
-  return hn::Mul(width, hn::Mul(unit, hn::Set(kFloatTag, 0x1p-8f)));
-}
-
-void GroupCodes(const GroupCodesParams& p) {
-  const auto one = hn::Set(kFloatTag, 1.0f), zero = hn::Zero(kFloatTag);
-  const auto cells = hn::Set(kFloatTag, 256.0f), most = hn::Set(kFloatTag, 255.0f);
-  for (int c = 0; c < p.head_dim; c += kPartLanes) {
-    const auto page_lo = hn::LoadU(kFloatTag, p.page_lo + c);
-    const auto unit = hn::LoadU(kFloatTag, p.unit + c);
-    const auto least = KeyOperands(LoadInts(p.min_key + c));
-    const auto greatest = KeyOperands(LoadInts(p.max_key + c));
-    const auto scale = hn::IfThenElseZero(hn::Gt(unit, zero), hn::Div(one, unit));
-    auto low = ClampCode(hn::Mul(hn::Sub(least, page_lo), scale));
-    const auto above = hn::Gt(hn::MulAdd(low, unit, page_lo), least);
-    low = hn::IfThenElse(above, hn::Max(hn::Sub(low, one), zero), low);
-    const auto lo = hn::MulAdd(low, unit, page_lo);
-    auto high = ClampCode(hn::Mul(hn::Sub(greatest, page_lo), scale));
-    auto holds = hn::Gt(hn::MulAdd(cells, GroupStep(low, high, unit), lo), greatest);
-    high = hn::IfThenElse(holds, high, hn::Min(hn::Add(high, one), most));
-    holds = hn::Gt(hn::MulAdd(cells, GroupStep(low, high, unit), lo), greatest);
-    holds = hn::And(holds, hn::Le(lo, least));
-    low = hn::IfThenElseZero(holds, low);
-    high = hn::IfThenElse(holds, high, most);
-    const auto store = [](Floats code, uint8_t* out) LYNX_LAMBDA {
-      const auto u = hn::BitCast(kUintTag, hn::ConvertTo(kSignedTag, code));
-      hn::StoreU(hn::TruncateTo(kByteTag, u), kByteTag, out);
-    };
-    store(low, p.low + c);
-    store(high, p.high + c);
-  }
-}
-
-// ---- exact bits ---------------------------------------------------------------------------------
-
-// Appends words; may write eight bytes past the end.
-class BitAppender {
- public:
-  static constexpr unsigned kMaxBits = 56;
-
-  explicit BitAppender(std::byte* out) : begin_(out), out_(out) {}
-  HWY_INLINE void Append(uint64_t word, unsigned bits) {
-    pending_ |= word << num_pending_;
-    std::memcpy(out_, &pending_, sizeof(pending_));
-    const unsigned filled = num_pending_ + bits;
-    out_ += filled / 8;
-    pending_ >>= filled / 8 * 8;
-    num_pending_ = filled % 8;
-  }
-  // Bytes of the whole stream, a multiple of four; the last ones are filled up with zeros.
-  size_t Finish() {
-    std::memcpy(out_, &pending_, sizeof(pending_));
-    const size_t bytes = static_cast<size_t>(out_ - begin_) + (num_pending_ > 0 ? 1 : 0);
-    return (bytes + 3) / 4 * 4;
-  }
-
- private:
-  std::byte* begin_;
-  std::byte* out_;
-  uint64_t pending_ = 0;
-  unsigned num_pending_ = 0;  // 0 .. 7
-};
-
-// Of every two neighbours the upper one's bits move down to the lower one's.
-struct JoinedBits {
-  hn::Vec<decltype(kWideTag)> words;
-  hn::Vec<decltype(kWideTag)> sizes;  // in bits
-};
-
-// Eight lanes to a word, in every other 64-bit lane of the result unless one has too many bits.
-HWY_INLINE bool JoinEights(const JoinedBits& fours, JoinedBits& eights) {
-  const auto upper = hn::ShiftRightLanes<1>(kWideTag, fours.words);
-  eights.words = hn::Or(fours.words, hn::Shl(upper, fours.sizes));
-  eights.sizes = hn::Add(fours.sizes, hn::ShiftRightLanes<1>(kWideTag, fours.sizes));
-  const hn::RebindToSigned<decltype(kWideTag)> s64;
-  const auto most = hn::Set(s64, int64_t{BitAppender::kMaxBits});
-  return hn::AllFalse(s64, hn::Gt(hn::BitCast(s64, eights.sizes), most));
-}
-
-// 16-bit lanes of indices and their widths to four lanes a word.
-HWY_INLINE JoinedBits JoinFours(Halves index, Halves bits) {
-  const auto low16 = hn::Set(kUintTag, 0xffffu);
-  const auto index32 = hn::BitCast(kUintTag, index), bits32 = hn::BitCast(kUintTag, bits);
-  const auto even = hn::And(bits32, low16);
-  const auto twos = hn::Or(hn::And(index32, low16), hn::Shl(hn::ShiftRight<16>(index32), even));
-  const auto sizes = hn::Add(even, hn::ShiftRight<16>(bits32));
-  const auto low32 = hn::Set(kWideTag, uint64_t{0xffffffff});
-  const auto twos64 = hn::BitCast(kWideTag, twos), sizes64 = hn::BitCast(kWideTag, sizes);
-  const auto even64 = hn::And(sizes64, low32);
-  return {hn::Or(hn::And(twos64, low32), hn::Shl(hn::ShiftRight<32>(twos64), even64)),
-          hn::Add(even64, hn::ShiftRight<32>(sizes64))};
-}
-
-// Lane i holds `bits` bits of index.
-HWY_INLINE void AppendLanes(Halves index, Halves bits, BitAppender& stream) {
-  const JoinedBits fours = JoinFours(index, bits);
-  JoinedBits eights;
-  const bool fits = JoinEights(fours, eights);
-  HWY_ALIGN uint64_t words[kPartLanes / 2];
-  HWY_ALIGN uint64_t sizes[kPartLanes / 2];
-  if (fits) [[likely]] {
-    hn::Store(eights.words, kWideTag, words);
-    hn::Store(eights.sizes, kWideTag, sizes);
-    for (int i = 0; i < kPartLanes / 2; i += 2) {
-      stream.Append(words[i], static_cast<unsigned>(sizes[i]));
-    }
-    return;
-  }
-  hn::Store(fours.words, kWideTag, words);
-  hn::Store(fours.sizes, kWideTag, sizes);
-  for (int i = 0; i < kPartLanes / 2; ++i) {
-    const auto size = static_cast<unsigned>(sizes[i]), first = std::min(size, 32u);
-    stream.Append(words[i] & 0xffffffff, first);
-    stream.Append(words[i] >> 32, size - first);
-  }
-}
-
-// ---- codes --------------------------------------------------------------------------------------
 
 // Group parameters of the even and the odd elements of a step.
 struct StepGroups {
@@ -411,15 +136,6 @@ struct CodedStep {
   Halves count;
 };
 
-HWY_INLINE Halves JoinLower(Uints even, Uints odd) {
-  return hn::OddEven(hn::BitCast(kHalvesTag, hn::ShiftLeft<16>(odd)),
-                     hn::BitCast(kHalvesTag, even));
-}
-HWY_INLINE Halves JoinUpper(Ints even, Ints odd) {
-  const auto down = hn::ShiftRight<16>(hn::BitCast(kUintTag, even));
-  return hn::OddEven(hn::BitCast(kHalvesTag, odd), hn::BitCast(kHalvesTag, down));
-}
-
 // The key of the smallest BF16 value not below f is that of the upper half.
 HWY_INLINE Ints RoundUp(Floats f) {
   const auto bits = hn::BitCast(kSignedTag, f);
@@ -487,42 +203,6 @@ HWY_INLINE bool CodeStep(const Bf16* in, const StepGroups& g, CodedStep& coded) 
   return hn::AllFalse(kHalvesTag, outside);
 }
 
-// Cell::index_bits, read off the exponents of the counts as floats.
-HWY_INLINE Halves IndexBits(Halves count) {
-  const auto both = hn::BitCast(kUintTag, count);
-  const auto even = hn::BitCast(kSignedTag, hn::And(both, hn::Set(kUintTag, 0xffffu)));
-  const auto odd = hn::BitCast(kSignedTag, hn::ShiftRight<16>(both));
-  const auto floats = [](Ints v) LYNX_LAMBDA {
-    return hn::BitCast(kSignedTag, hn::ConvertTo(kFloatTag, v));
-  };
-  const auto exponent = hn::ShiftRight<7>(JoinUpper(floats(even), floats(odd)));
-  return hn::Sub(exponent, hn::Set(kHalvesTag, uint16_t{127}));
-}
-
-HWY_INLINE uint32_t MaskBits(hn::Mask<decltype(kHalvesTag)> mask) {
-  uint32_t bits = 0;
-  hn::StoreMaskBits(kHalvesTag, mask, reinterpret_cast<uint8_t*>(&bits));
-  return bits;
-}
-
-// Appends the lowest bits of some lanes.
-HWY_INLINE void AppendExtra(Halves values, hn::Mask<decltype(kHalvesTag)> lanes,
-                            BitAppender& stream) {
-  const auto ones = hn::TestBit(values, hn::Set(kHalvesTag, uint16_t{1}));
-  const auto mask = MaskBits(lanes);
-  stream.Append(_pext_u32(MaskBits(ones), mask), static_cast<unsigned>(std::popcount(mask)));
-}
-
-// CodeOfIndex of each lane.
-HWY_INLINE void AppendIndices(Halves index, Halves count, BitAppender& stream, BitAppender& extra) {
-  const auto bits = IndexBits(count);
-  const auto num_short = hn::Sub(hn::Shl(hn::Set(kHalvesTag, uint16_t{2}), bits), count);
-  const auto sum = hn::Add(index, num_short);
-  const auto has_extra = hn::Eq(hn::SaturatedSub(num_short, index), hn::Zero(kHalvesTag));
-  AppendExtra(sum, has_extra, extra);
-  AppendLanes(hn::IfThenElse(has_extra, hn::ShiftRight<1>(sum), index), bits, stream);
-}
-
 // Merges the codes of a chunk: bytes[r][part] gets those of vectors 4j + r.
 HWY_INLINE void GatherChunk(const uint16_t* codes, Uints (&bytes)[4][kParts]) {
   constexpr int kFour = 4 * kLanes;
@@ -561,14 +241,6 @@ HWY_INLINE void StoreChunk(const Uints (&bytes)[4][kParts], const EncodeBlockPar
     pair[0][part] = chunk % 2 == 0 ? bit3 : hn::Or(pair[0][part], hn::Add(bit3, bit3));
     pair[1][part] = chunk % 2 == 0 ? bit4 : hn::Or(pair[1][part], hn::Add(bit4, bit4));
   });
-}
-
-// Puts the extra bits behind the index bits; sizes in bytes.
-HWY_INLINE StreamWords JoinStreams(std::byte* index, size_t index_bytes, const std::byte* extra,
-                                   size_t extra_bytes) {
-  std::memcpy(index + index_bytes, extra, extra_bytes);
-  return {static_cast<uint32_t>(index_bytes / sizeof(uint32_t)),
-          static_cast<uint32_t>(extra_bytes / sizeof(uint32_t))};
 }
 
 template <KvKind kKind>

@@ -26,6 +26,11 @@ inline constexpr hn::Rebind<uint16_t, UintTag> kHalfTag;
 inline constexpr hn::Rebind<uint8_t, UintTag> kByteTag;
 inline constexpr hn::RepartitionToWide<UintTag> kWideTag;  // 64 bits, half as many lanes
 inline constexpr hn::Half<UintTag> kHalfUintTag;
+// A step of a tile: as many elements as a vector has 16-bit lanes.
+inline constexpr hn::RepartitionToNarrow<UintTag> kHalvesTag;
+inline constexpr hn::RebindToSigned<decltype(kHalvesTag)> kKeyTag;
+using Halves = hn::Vec<decltype(kHalvesTag)>;
+inline constexpr int kStep = 2 * kPartLanes;
 
 HWY_INLINE void StoreHalves(Uints v, void* p) {
   hn::StoreU(hn::TruncateTo(kHalfTag, v), kHalfTag, static_cast<uint16_t*>(p));
@@ -42,6 +47,12 @@ HWY_INLINE Ints OrderedKeyOfBits(Ints bits) {
   return hn::ShiftRight<16>(key);
 }
 
+// Of BF16 patterns in 16-bit lanes.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V OrderedKeys(D d, V bits) {
+  return hn::Xor(bits, hn::And(hn::ShiftRight<15>(bits), hn::Set(d, int16_t{0x7fff})));
+}
+
 HWY_INLINE Uints Bf16OfKey(Ints key) {
   const auto magnitude = hn::Set(kSignedTag, 0x7fff);
   const auto sign = hn::ShiftRight<31>(key);
@@ -56,6 +67,12 @@ HWY_INLINE Ints CeilKey(Floats f) {
   return hn::ShiftRight<16>(hn::Add(hn::Xor(bits, magnitude), round_up));
 }
 
+// Truncated to an integer in 0 .. 255.
+HWY_INLINE Floats ClampCode(Floats t) {
+  const auto zero = hn::Zero(kFloatTag), most = hn::Set(kFloatTag, 255.0f);
+  return hn::Trunc(hn::Min(hn::Max(t, zero), most));
+}
+
 // The BF16 values of a cell: the first one's key, and their count.
 struct CellLanes {
   Ints first;
@@ -65,6 +82,16 @@ HWY_INLINE CellLanes CellValues(Floats q, Floats step, Floats lo) {
   const auto first = CeilKey(hn::MulAdd(q, step, lo));
   const auto end = CeilKey(hn::MulAdd(hn::Add(q, hn::Set(kFloatTag, 1.0f)), step, lo));
   return {first, hn::Max(hn::Sub(end, first), hn::Set(kSignedTag, 1))};
+}
+
+// The 16-bit halves of the even and the odd elements of a step in their order.
+HWY_INLINE Halves JoinLower(Uints even, Uints odd) {
+  return hn::OddEven(hn::BitCast(kHalvesTag, hn::ShiftLeft<16>(odd)),
+                     hn::BitCast(kHalvesTag, even));
+}
+HWY_INLINE Halves JoinUpper(Ints even, Ints odd) {
+  const auto down = hn::ShiftRight<16>(hn::BitCast(kUintTag, even));
+  return hn::OddEven(hn::BitCast(kHalvesTag, odd), hn::BitCast(kHalvesTag, down));
 }
 
 // All ones for the live tokens of a block.

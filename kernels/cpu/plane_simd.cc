@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/plane_decode-inl.h"
 #include "kernels/cpu/plane_encode-inl.h"
+#include "kernels/cpu/plane_ranges-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 #if LYNX_SIMD_PASS

@@ -110,22 +110,4 @@ Target Best() {
   return Target::kScalar;
 }
 
-const char* TargetName(Target target) {
-  switch (target) {
-    case Target::kAuto:
-      return "auto";
-    case Target::kScalar:
-      return "scalar";
-    case Target::kAvx2:
-      return "avx2";
-    case Target::kAvx512:
-      return "avx512";
-    case Target::kAvx512Vnni:
-      return "avx512vnni";
-    case Target::kAmx:
-      return "amx";
-  }
-  return "unknown";
-}
-
 }  // namespace lynx::cpu

@@ -2,14 +2,9 @@
 // Which instruction sets this processor and its operating system offer.
 #pragma once
 
-#include <cstdint>
+#include "lynx/cpu_target.h"
 
 namespace lynx::cpu {
-
-// kScalar is the meaning; the others give the same bits. kAvx2 includes FMA, F16C and BMI;
-// kAvx512 is F + VL + DQ + BW; kAvx512Vnni adds VNNI, kAmx the BF16 tiles. kAuto is the best that
-// is supported.
-enum class Target : uint8_t { kAuto, kScalar, kAvx2, kAvx512, kAvx512Vnni, kAmx };
 
 // True when code compiled for the target runs here: the instructions exist (CPUID) and the
 // operating system saves their registers (XCR0). For kAmx Linux must also grant the process the
@@ -19,8 +14,5 @@ bool Supports(Target target);
 
 // The best supported target; never kAuto.
 Target Best();
-
-// "auto", "scalar", "avx2", "avx512", "avx512vnni", "amx".
-const char* TargetName(Target target);
 
 }  // namespace lynx::cpu

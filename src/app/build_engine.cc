@@ -4,7 +4,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
 #include <cstdlib>
+#include "absl/strings/str_join.h"
 #include <filesystem>
 
 #include "app/cuda_library.h"
@@ -40,17 +42,16 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ClusterConfig& config
                                                      int device) {
   LYNX_RETURN_IF_ERROR(CheckDevice(config));
   if (config.device == "cuda") return MakeCudaBackend(device, NumThreads(threads));
-  using cpu::Target;
-  const Target target = config.cpu_target == "scalar"       ? Target::kScalar
-                        : config.cpu_target == "avx2"       ? Target::kAvx2
-                        : config.cpu_target == "avx512"     ? Target::kAvx512
-                        : config.cpu_target == "avx512vnni" ? Target::kAvx512Vnni
-                        : config.cpu_target == "amx"        ? Target::kAmx
-                                                            : Target::kAuto;
+  const std::optional<cpu::Target> target = cpu::FindTarget(config.cpu_target);
+  if (!target.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("cpu_target: '", config.cpu_target,
+                                                   "' is not one of ",
+                                                   absl::StrJoin(cpu::kTargetNames, ", ")));
+  }
   std::unique_ptr<Backend> backend =
       cpu::CpuBackend::Create({.compute = config.compute == "f32" ? Compute::kF32 : Compute::kFast,
                                .num_threads = NumThreads(threads),
-                               .target = target});
+                               .target = *target});
   if (backend == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("cpu_target: ", config.cpu_target, ": this processor does not have it"));

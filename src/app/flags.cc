@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
+#include "lynx/cpu_target.h"
 
 namespace lynx {
 namespace {
@@ -116,7 +118,7 @@ void ConfigFlags::AddGateway(CLI::App& command) {
 void ConfigFlags::AddEngine(CLI::App& command) {
   Set(command, "--device", "cpu or cuda", [](Config& c) { return &c.device; });
   Set(command, "--compute", "fast, or f32 (slow yardstick)", [](Config& c) { return &c.compute; });
-  Set(command, "--cpu-target", "auto, scalar, avx2, avx512, avx512vnni or amx",
+  Set(command, "--cpu-target", absl::StrJoin(cpu::kTargetNames, ", ").c_str(),
       [](Config& c) { return &c.cpu_target; });
   Set(command, "--cache-dir",
       "Where packed weights are kept (default $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: nowhere)",

@@ -10,13 +10,14 @@
 #include "bench/handoff/handoff.h"
 #include "bench/incast/incast.h"
 #include "bench/serve/flags.h"
+#include "lynx/cpu_target.h"
 
 namespace lynx {
 namespace {
 
 void AddKernelFlags(CLI::App& command, ClusterConfig* config) {
-  command.add_option("--cpu-target", config->cpu_target, "auto, scalar, avx2, avx512 …")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"}));
+  command.add_option("--cpu-target", config->cpu_target, "Instruction set of the kernels")
+      ->check(CLI::IsMember(cpu::kTargetNames));
   command.add_option("--compute", config->compute, "fast or f32")
       ->check(CLI::IsMember({"fast", "f32"}));
 }

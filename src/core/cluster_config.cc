@@ -13,6 +13,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "lynx/cpu_target.h"
 #include "yaml-cpp/yaml.h"
 
 namespace lynx {
@@ -192,8 +193,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
       Choice("log_level", &c->log_level, {"trace", "debug", "info", "warn", "error"}),
       Choice("compute", &c->compute, {"fast", "f32"}),
       Choice("device", &c->device, {"cpu", "cuda"}),
-      Choice("cpu_target", &c->cpu_target,
-             {"auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"}),
+      Choice("cpu_target", &c->cpu_target, {cpu::kTargetNames.begin(), cpu::kTargetNames.end()}),
       Value<std::string>("cache_dir", &c->cache_dir),
       Value<std::string>("chat_template", &c->chat_template),
       Choice("generation_config", &c->generation_config, {"auto", "vllm"}),

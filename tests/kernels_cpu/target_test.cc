@@ -11,6 +11,13 @@ namespace {
 constexpr Target kAll[] = {Target::kAuto,   Target::kScalar,     Target::kAvx2,
                            Target::kAvx512, Target::kAvx512Vnni, Target::kAmx};
 
+TEST(Target, IsFoundByItsName) {
+  for (Target target : kAll) EXPECT_EQ(FindTarget(TargetName(target)), target);
+  EXPECT_STREQ(TargetName(Target::kAvx512Vnni), "avx512vnni");
+  EXPECT_EQ(FindTarget("avx3"), std::nullopt);
+  EXPECT_EQ(FindTarget(""), std::nullopt);
+}
+
 TEST(Target, ScalarIsAlwaysSupportedAndTheBestIsOneOfThem) {
   EXPECT_TRUE(Supports(Target::kScalar));
   EXPECT_TRUE(Supports(Best()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/handoff/handoff.h"
+#include "lynx/cpu_target.h"
 
 namespace lynx {
 
@@ -48,8 +49,8 @@ void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* o) {
   command.add_option("--corpus", o->corpus, "Directory of text files")->capture_default_str();
   command.add_option("--json", o->json, "Append the JSON lines to this file too");
   command.add_flag("--list", o->list, "List the cells and measure nothing");
-  command.add_option("--cpu-target", o->config.cpu_target, "auto, scalar, avx2, avx512 …")
-      ->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512", "avx512vnni", "amx"}));
+  command.add_option("--cpu-target", o->config.cpu_target, "Instruction set of the kernels")
+      ->check(CLI::IsMember(cpu::kTargetNames));
 }
 
 }  // namespace lynx

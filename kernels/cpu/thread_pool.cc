@@ -8,7 +8,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/available_cores.h"
 #include "kernels/cpu/float_mode.h"
 
 namespace lynx::cpu {
@@ -58,12 +58,6 @@ bool SpinUntil(Ready ready, std::chrono::microseconds limit) {
     }
   } while (Clock::now() < deadline);
   return ready();
-}
-
-int NumUsableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return CPU_COUNT(&set);
 }
 
 }  // namespace
@@ -129,7 +123,7 @@ void ThreadPool::State::Work(int thread, uint32_t num_workers) {
 ThreadPool::ThreadPool(int num_threads)
     : num_threads_(num_threads), state_(std::make_unique<State>()) {
   if (num_threads <= 1) return;
-  if (num_threads <= NumUsableCores()) state_->spin_time = kSpinTime;
+  if (num_threads <= std::ssize(AvailableCores())) state_->spin_time = kSpinTime;
   // Signals belong to the program's own threads.
   sigset_t all, saved;
   sigfillset(&all);

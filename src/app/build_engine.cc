@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/build_engine.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <optional>
 #include <cstdlib>
@@ -10,16 +8,14 @@
 #include <filesystem>
 
 #include "app/cuda_library.h"
+#include "kernels/cpu/available_cores.h"
 #include "kernels/cpu/thread_collective.h"
 #include "model/tensor_parallel.h"
 
 namespace lynx {
 int NumThreads(int configured) {
   if (configured > 0) return configured;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(cpu::AvailableCores().size()));
 }
 
 absl::Status CheckDevice(const ClusterConfig& config) {

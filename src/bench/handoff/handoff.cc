@@ -23,6 +23,7 @@
 #include "app/stop_signals.h"
 #include "bench/handoff/grid.h"
 #include "bench/handoff/load.h"
+#include "bench/handoff/placement.h"
 #include "bench/handoff/questions.h"
 #include "bench/handoff/report.h"
 #include "bench/handoff/sample.h"
@@ -31,6 +32,7 @@
 #include "bench/lab/network_lab.h"
 #include "codec/anchor_widths.h"
 #include "formats/model_files.h"
+#include "kernels/cpu/available_cores.h"
 
 namespace lynx {
 namespace {
@@ -74,6 +76,8 @@ class HandoffBench {
 
   // What can be wrong is found here, the quickest first.
   absl::Status Prepare() {
+    LYNX_ASSIGN_OR_RETURN(
+        placement_, PlaceDaemons(cpu::AvailableCores(), options_.own_cores ? options_.threads : 0));
     LYNX_RETURN_IF_ERROR(CheckAnchorTable());
     LYNX_ASSIGN_OR_RETURN(json_, JsonLines::Open(options_.json));
     LYNX_ASSIGN_OR_RETURN(directory_, RunDirectory::Create());
@@ -184,7 +188,8 @@ class HandoffBench {
   absl::Status StartCluster(const ClusterKey& key, ClusterConfig config, bool in_lab) {
     std::lock_guard lock(mutex_);
     if (stopped_) return absl::CancelledError("stopped");
-    const int cores_each = options_.own_cores && !config.colocated ? options_.threads : 0;
+    HandoffPlacement placement;
+    if (!config.colocated) placement = placement_;
     LYNX_ASSIGN_OR_RETURN(
         clusters_[key],
         HandoffServers::Start({.config = std::move(config),
@@ -192,7 +197,7 @@ class HandoffBench {
                                .name = absl::StrCat(key.first, "-", clusters_.size()),
                                .in_lab = in_lab,
                                .port_offset = static_cast<int>(clusters_.size()),
-                               .cores_each = cores_each}));
+                               .placement = std::move(placement)}));
     return absl::OkStatus();
   }
 
@@ -276,6 +281,7 @@ class HandoffBench {
     std::lock_guard lock(mutex_);
     stopped_ = true;
     for (const auto& [key, cluster] : clusters_) cluster->Kill();
+  HandoffPlacement placement_;
   }
 
   const BenchHandoffOptions& options_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/handoff/servers.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -28,18 +27,6 @@ constexpr auto kCallLimit = std::chrono::seconds(20);
 constexpr size_t kLogBytesShown = 1500;
 // In a lab, where nobody else listens.
 constexpr int kGatewayPort = 8000, kPrefillPort = 9100, kDecodePort = 9200;
-
-// The cores that this process may use.
-std::vector<int> AllowedCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  return cores;
-}
 
 }  // namespace
 
@@ -82,18 +69,10 @@ absl::Status HandoffServers::FillAddresses() {
 absl::Status HandoffServers::StartAll() {
   std::ofstream(absl::StrCat(options_.directory, "/", options_.name, ".yaml"))
       << ToYaml(options_.config);
-  std::vector<int> prefill_cores, decode_cores;
-  if (const int each = options_.cores_each; each > 0) {
-    const std::vector<int> all = AllowedCores();
-    if (std::ssize(all) < 2 * each) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(each, " cores for each daemon, but this machine has ", all.size()));
-    }
-    prefill_cores.assign(all.begin(), all.begin() + each);
-    decode_cores.assign(all.begin() + each, all.begin() + 2 * each);
+  if (!options_.config.colocated) {
+    LYNX_RETURN_IF_ERROR(Spawn("prefill", "p0", options_.placement.prefill));
   }
-  if (!options_.config.colocated) LYNX_RETURN_IF_ERROR(Spawn("prefill", "p0", prefill_cores));
-  LYNX_RETURN_IF_ERROR(Spawn("decode", "d0", decode_cores));
+  LYNX_RETURN_IF_ERROR(Spawn("decode", "d0", options_.placement.decode));
   return Spawn("gateway", "d0", {});
 }
 

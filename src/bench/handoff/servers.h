@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/handoff/placement.h"
 #include "core/cluster_config.h"
 #include "lynx/status.h"
 
@@ -25,9 +26,7 @@ class HandoffServers {
     std::string name;       // of their files
     bool in_lab = false;    // gateway and decode on d0, prefill on p0
     int port_offset = 0;    // in a lab: distinct for clusters that live together
-    // So many cores for the prefill daemon and as many others for the decode daemon, as on hosts of
-    // their own; 0: all may use all.
-    int cores_each = 0;
+    HandoffPlacement placement;
   };
   // Returns once the processes run; they still load the model.
   static absl::StatusOr<std::unique_ptr<HandoffServers>> Start(Options options);

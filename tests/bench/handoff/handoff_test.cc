@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bench/handoff/grid.h"
+#include "bench/handoff/placement.h"
 #include "bench/handoff/report.h"
 #include "bench/handoff/sample.h"
 
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(HandoffGridTest, OnlyPlanesHaveAChoice) {
   const auto grid = MakeHandoffGrid({.link = {"1gbit", "none"},
@@ -47,6 +49,19 @@ TEST(HandoffGridTest, WhatIsUnknownIsNamed) {
   EXPECT_THAT(MakeHandoffGrid({.anchor = {"table"}}).status().message(),
               HasSubstr("--anchor-table"));
   EXPECT_THAT(MakeHandoffGrid({.codecs = {}}).status().message(), HasSubstr("empty"));
+}
+
+TEST(HandoffPlacementTest, EachDaemonHasCoresOfItsOwn) {
+  const auto two = PlaceDaemons({3, 5, 7, 8, 9}, 2);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_THAT(two->prefill, ElementsAre(3, 5));
+  EXPECT_THAT(two->decode, ElementsAre(7, 8));
+  const auto all = PlaceDaemons({3, 5}, 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_THAT(all->prefill, IsEmpty());
+  EXPECT_THAT(all->decode, IsEmpty());
+  EXPECT_THAT(std::string(PlaceDaemons({3, 5, 7}, 2).status().message()),
+              HasSubstr("--own-cores: 2 cores for each of two daemons, but there are 3"));
 }
 
 TEST(HandoffBenchTest, FilesAreCheckedBeforeTheCorpusIsRead) {

@@ -17,18 +17,10 @@
 #include "kernels/cpu/float_mode.h"
 #include "kernels/cpu/quantize.h"
 #include "tests/kernels_cpu/random_matrix.h"
+#include "tests/kernels_cpu/supported_targets.h"
 
 namespace lynx::cpu {
 namespace {
-
-std::vector<Target> SupportedTargets() {
-  std::vector<Target> targets;
-  for (Target t :
-       {Target::kScalar, Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAmx}) {
-    if (Supports(t)) targets.push_back(t);
-  }
-  return targets;
-}
 
 std::unique_ptr<CpuBackend> MakeBackend(Compute compute, Target target, int threads = 1) {
   auto backend = CpuBackend::Create({.compute = compute, .num_threads = threads, .target = target});

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -14,29 +13,10 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/kv_write.h"
 #include "lynx/kv_layout.h"
+#include "tests/kernels_cpu/float_vectors.h"
+#include "tests/kernels_cpu/supported_targets.h"
 
 namespace lynx::cpu {
-
-inline std::vector<float> RandomFloats(size_t n, uint32_t seed, float scale = 1.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  std::vector<float> values(n);
-  for (float& x : values) x = normal(random);
-  return values;
-}
-
-inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-// The targets this machine has, the scalar one first. VNNI is about 8-bit products only.
-inline std::vector<Target> SupportedTargets() {
-  std::vector<Target> targets = {Target::kScalar};
-  for (Target t : {Target::kAvx2, Target::kAvx512, Target::kAmx}) {
-    if (Supports(t)) targets.push_back(t);
-  }
-  return targets;
-}
 
 class PagedKv {
  public:

@@ -5,7 +5,9 @@
 
 #include <cmath>
 
-#include "tests/kernels_cpu/paged_kv.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/kernels_cpu/float_vectors.h"
+#include "tests/kernels_cpu/supported_targets.h"
 
 namespace lynx::cpu {
 namespace {

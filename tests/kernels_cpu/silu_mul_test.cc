@@ -7,8 +7,10 @@
 #include <limits>
 
 #include "kernels/common/math_ref.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/float_mode.h"
-#include "tests/kernels_cpu/paged_kv.h"
+#include "tests/kernels_cpu/float_vectors.h"
+#include "tests/kernels_cpu/supported_targets.h"
 
 namespace lynx::cpu {
 namespace {

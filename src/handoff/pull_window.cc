@@ -6,7 +6,6 @@
 namespace lynx {
 namespace {
 
-constexpr double kQueueSeconds = 0.004;
 constexpr double kMaxLateSeconds = 0.004;
 constexpr int64_t kIntervalNs = 40'000'000;  // a rate is measured over at least this
 constexpr double kWeight = 0.05;             // of a new pull in what is known of those before

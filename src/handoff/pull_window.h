@@ -21,6 +21,7 @@ class PullWindow {
  public:
   static constexpr size_t kMinBytes = 128 << 10;
   static constexpr size_t kMaxBytes = 64 << 20;
+  static constexpr double kQueueSeconds = 0.004;  // of the rate, beside what keeps the link busy
 
   explicit PullWindow(size_t initial_bytes) : bytes_(initial_bytes) {}
 

@@ -15,6 +15,7 @@
 #include "bench/json_lines.h"
 #include "bench/lab/network_lab.h"
 #include "bench/lab/parse_link.h"
+#include "handoff/pull_window.h"
 
 namespace lynx {
 namespace {
@@ -22,7 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kPayloadOfFrame = 1448.0 / 1514;  // TCP payload of a full Ethernet frame
-constexpr double kWindowSeconds = 0.004;           // of a stream, as PullWindow's
 constexpr int kRateRequests = 24;                  // that measure an unshaped link
 
 constexpr IncastPolicy kPolicies[] = {IncastPolicy::kLynx, IncastPolicy::kSenderStrict,
@@ -79,9 +79,9 @@ std::vector<Cell> Cells(const BenchIncastOptions& options,
                         .load = options.load,
                         .seed = static_cast<uint64_t>(seed)},
                        kv.sizes);
-      const auto window = static_cast<size_t>(kWindowSeconds * bytes_per_second);
+      const auto stream_window = static_cast<size_t>(PullWindow::kQueueSeconds * bytes_per_second);
       for (IncastPolicy policy : policies) {
-        cells.push_back({{policy, window, senders, requests}, static_cast<uint64_t>(seed)});
+        cells.push_back({{policy, stream_window, senders, requests}, static_cast<uint64_t>(seed)});
       }
     }
   }

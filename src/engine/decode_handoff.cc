@@ -148,6 +148,7 @@ void EngineImpl::ContinueHandoff(Sequence& s) {
     PromoteOnce(s);
   } else if (a.first_token_known) {
     s.state = State::kDrafting;
+    PromoteIfSlow(s);
   }
 }
 
@@ -179,7 +180,15 @@ void EngineImpl::CompleteHandoff(Sequence& s) {
   counters_.prompt_tokens_transferred += a.num_tokens - s.num_computed_tokens;
   s.num_computed_tokens = a.num_tokens;
   RegisterBlocks(s);
+  TrimDrafts(s);
   s.state = s.drafts.empty() ? State::kRunning : State::kVerifying;
+}
+
+// Leaves the drafts that will probably save more time than their rows take.
+void EngineImpl::TrimDrafts(Sequence& s) {
+  const int number = NumWorthJudging(s);
+  if (number == 0) DropDrafts(s);
+  while (s.num_drafts() > number) DropLastDraft(s);
 }
 
 void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {

@@ -153,6 +153,7 @@ class EngineImpl final : public Engine {
   void ObserveTransfer(const Sequence& s, const ReceiveEvent& event);
   void PromoteOnce(Sequence& s);
   bool Drafts(const Sequence& s) const;
+  void TrimDrafts(Sequence& s);
 
   // handoff_anchor.cc
   void ChooseAnchor(Sequence& s);
@@ -164,6 +165,8 @@ class EngineImpl final : public Engine {
   VerifyMode ChooseVerify(Sequence& s);
   void StartRound(Sequence& s);
   bool WorthARound(Sequence& s);
+  int NumWorthJudging(const Sequence& s) const;
+  void PromoteIfSlow(Sequence& s);
   void ForgoVerification(HandoffAttempt& attempt);
   void UseReport(Sequence& s, RemotePrefillEvent& report);
   absl::Status CheckReport(const Sequence& s, const RemotePrefillEvent& report) const;

@@ -7,15 +7,18 @@
 //   1. the job takes a last block of its own (the transfer may still be reading the old one) and
 //      runs its rows again; the last one gives token 2. At most max_num_seqs jobs do so, and their
 //      rows are at most half of a step's; others tell with token 1 that they will not
-//   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits, unless the transfer
-//      is as good as over when token 1 is out: then the job ends there. kSource: it waits
+//   2. kHold: it goes on, a row per step. kAuto: it does until drafts come, and later while no
+//   prompt
+//      waits, unless the transfer is as good as over when token 1 is out: then the job ends there.
+//      kSource: it waits
 //   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
 //      and one more go up. Rounds that come while a step runs wait for its end: the last counts
 // Decode side: drafts on the anchor as always, sends them back when no round is open or the open
-// one has become twice as long, publishes what comes, and goes on drafting after it. While the
-// prefill side goes on by itself (kAuto) drafts are only sent where they are well ahead of it. When
-// the target has landed, the KV of what was published meanwhile is computed again in the pass that
-// judges the drafts left over.
+// one has become twice as long, publishes what comes, and goes on drafting after it. Drafts that
+// are hardly worth a row are not sent. While the prefill side goes on by itself (kAuto) drafts are
+// only sent where they are well ahead of it. Where its answers come slowly the target is pulled
+// with the anchors, as for a sequence that is stalled. When the target has landed, the KV of what
+// was published meanwhile is computed again in the pass that judges the drafts left over.
 #include <algorithm>
 
 #include "engine/engine_impl.h"
@@ -28,13 +31,18 @@ namespace {
 // dropped before there are so many.
 constexpr int kLeastLead = 8;
 
+// Tokens in the time of a step, below which the prefill side is no substitute for the target.
+constexpr double kLeastPace = 0.5;
+
 }  // namespace
 
 // ---- decode side --------------------------------------------------------------------------------
 
 // What this attempt asks of the prefill side.
 VerifyMode EngineImpl::ChooseVerify(Sequence& s) {
-  if (!options_.exact_handoff) return VerifyMode::kResidual;
+  if (!options_.exact_handoff || options_.resident == Resident::k8Bit) {
+    return VerifyMode::kResidual;
+  }
   const bool drafts = options_.speculation && options_.max_draft_tokens > 0;
   switch (s.verify) {
     case VerifyMode::kSource:
@@ -58,20 +66,43 @@ VerifyMode EngineImpl::ChooseVerify(Sequence& s) {
 void EngineImpl::StartRound(Sequence& s) {
   HandoffAttempt& a = *s.attempt;
   if (a.verify != VerifyMode::kSource || a.target_landed || s.drafts.empty()) return;
-  if (a.source_goes_on && s.num_drafts() < kLeastLead) return;
+  const int num_drafts = std::max(1, NumWorthJudging(s));  // an answer has a token more
+  if (a.source_goes_on && num_drafts < kLeastLead) return;
   if (a.round_open) {
-    if (s.num_drafts() < 2 * a.round_num_drafts) return;
+    if (num_drafts < 2 * a.round_num_drafts) return;
   } else {
     if (s.verify == VerifyMode::kAuto && !WorthARound(s)) return;
     a.round_open = true;
     a.round_sent_ns = Now();
   }
-  a.round_num_drafts = s.num_drafts();
+  a.round_num_drafts = num_drafts;
   ++a.round;
   ++s.timeline.num_verify_rounds;
   ++counters_.source_rounds;
-  remote_->Verify(
-      {.attempt = a.id, .round = a.round, .position = s.num_tokens(), .drafts = s.drafts});
+  remote_->Verify({.attempt = a.id,
+                   .round = a.round,
+                   .position = s.num_tokens(),
+                   .drafts = {s.drafts.begin(), s.drafts.begin() + num_drafts}});
+}
+
+// Of the drafts, by what a row takes here. Beside the rows of prompts it takes next to nothing.
+int EngineImpl::NumWorthJudging(const Sequence& s) const {
+  const SelfDraftSituation now = DraftingSituation(s, /*num_draft_tokens=*/0);
+  const double row_cost = now.with_prompts ? 0 : self_draft_policy_.RowCost(now);
+  return draft_policy_.NumWorthJudging(s.draft_margins, row_cost);
+}
+
+// A busy prefill side answers so seldom that even right drafts become final at less than half of
+// the pace that the target brings: then the sooner that is here, the better.
+void EngineImpl::PromoteIfSlow(Sequence& s) {
+  const HandoffAttempt& a = *s.attempt;
+  if (a.verify != VerifyMode::kSource || a.source_goes_on || !a.anchor_landed) return;
+  if (s.anchor < 0 || answer_step_ns_ == 0) return;
+  const auto step_ns = static_cast<double>(answer_step_ns_);
+  const double tokens_per_step =
+      step_ns * RoundRate(static_cast<double>(verify_policy_.SourceNs()), step_ns,
+                          options_.max_draft_tokens, anchor_policy_.Error(s.anchor));
+  if (tokens_per_step < kLeastPace) PromoteOnce(s);
 }
 
 // kAuto: whether the answer will be here before the target.
@@ -123,6 +154,7 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
   if (report.cannot_verify) ContinueHandoff(s);
   StartRound(s);
   if (s.state != State::kDrafting) return;
+  PromoteIfSlow(s);
   s.drafting_paused = !MayDraft(s);
   if (s.drafting_paused && !a.round_open) PromoteOnce(s);
 }
@@ -290,10 +322,10 @@ State EngineImpl::StateBetweenRounds(const Sequence& s) const {
   return s.job.verify == VerifyMode::kSource ? State::kHolding : State::kRunning;
 }
 
-// kAuto: an idle prefill daemon goes on by itself; a busy one only answers, after token 2.
+// kAuto: an idle prefill daemon goes on by itself; a busy one, too, until drafts come, which bring
+// more tokens for each of its long steps.
 bool EngineImpl::MayGoOn(const Sequence& s) const {
-  const bool has_gone_on = s.num_tokens() > s.num_prompt_tokens + s.job.num_emitted + 1;
-  return s.job.verify != VerifyMode::kAuto || !has_gone_on || !prompts_wait_;
+  return s.job.verify != VerifyMode::kAuto || s.round == 0 || !prompts_wait_;
 }
 
 // Whether more reports will come without a round, as things are.

@@ -22,6 +22,11 @@ double NumRight(double drafts, double error) {
 
 }  // namespace
 
+double RoundRate(double round_s, double step_s, int max_draft_tokens, double error) {
+  const double drafts = std::clamp(round_s / step_s, 1.0, std::max(1.0, 1.0 * max_draft_tokens));
+  return (NumRight(drafts, error) + 1) / std::max(round_s, step_s);
+}
+
 double SecondsToWanted(const AnchorCandidate& anchor, double error, double whole_bytes,
                        const AnchorSituation& now) {
   const double anchor_bytes = std::min(BytesOf(anchor, now.num_tokens), whole_bytes);
@@ -33,8 +38,7 @@ double SecondsToWanted(const AnchorCandidate& anchor, double error, double whole
   if (anchor.whole) return target_s + missing * now.step_s;
   const double overlap_s = target_s - anchor_s;
   if (now.round_s > 0 && now.max_draft_tokens > 0) {
-    const double drafts = std::clamp(now.round_s / now.step_s, 1.0, 1.0 * now.max_draft_tokens);
-    const double rate = (NumRight(drafts, error) + 1) / std::max(now.round_s, now.step_s);
+    const double rate = RoundRate(now.round_s, now.step_s, now.max_draft_tokens, error);
     if (rate * overlap_s >= missing) return anchor_s + missing / rate;
     missing -= rate * overlap_s;
   }

@@ -78,6 +78,9 @@ struct AnchorChoice {
   double seconds = 0;  // estimated, to the k-th final token; 0: no estimate
 };
 
+// Final tokens per second that rounds of drafts bring (1. above), each of which takes round_s > 0.
+double RoundRate(double round_s, double step_s, int max_draft_tokens, double error);
+
 // `whole`: bytes of the whole target. error: 1 - p_a.
 double SecondsToWanted(const AnchorCandidate& anchor, double error, double whole_bytes,
                        const AnchorSituation& now);

@@ -30,6 +30,17 @@ bool DraftPolicy::Continue(std::span<const float> margins) const {
   return survival >= min_survival_;
 }
 
+int DraftPolicy::NumWorthJudging(std::span<const float> margins, double row_cost) const {
+  double survival = 1;
+  int number = 0;
+  for (float margin : margins) {
+    survival *= Survival(margin);
+    if (survival < row_cost) break;
+    ++number;
+  }
+  return number;
+}
+
 void DraftPolicy::Observe(std::span<const float> margins, int num_accepted) {
   for (int i = 0; i < static_cast<int>(margins.size()) && i <= num_accepted; ++i) {
     double& rate = rate_[Bucket(margins[i])];

@@ -24,6 +24,11 @@ class DraftPolicy {
   // Whether another draft should follow drafts with these margins.
   bool Continue(std::span<const float> margins) const;
 
+  // How many of the drafts with these margins are worth a row each of the step that judges them,
+  // where another row takes row_cost of the time of a step with one: those that are right, with all
+  // before them, with at least that probability. A right one saves a step of its own.
+  int NumWorthJudging(std::span<const float> margins, double row_cost) const;
+
   // What verification said of drafts with these margins: the first num_accepted were right, the
   // next one, if any, was wrong, the rest was not judged.
   void Observe(std::span<const float> margins, int num_accepted);

@@ -77,6 +77,11 @@ double SelfDraftPolicy::TargetNs(const SelfDraftSituation& now, int num_rows) co
   return cost_.Ns(work, 1.0 / now.num_sequences);
 }
 
+double SelfDraftPolicy::RowCost(const SelfDraftSituation& now) const {
+  const double one_ns = TargetNs(now, 1);
+  return one_ns > 0 ? std::max(0.0, TargetNs(now, 2) / one_ns - 1) : 0;
+}
+
 double SelfDraftPolicy::Gain(const SelfDraftSituation& now, const SelfDraftRecord& record,
                              int num_drafts) const {
   const double p = Acceptance(record);

@@ -69,6 +69,9 @@ class SelfDraftPolicy {
   // A token was decoded without drafts: what was known of the sequence's drafts grows old.
   static void ObservePlain(SelfDraftRecord& record);
 
+  // What another row of the target adds to a step, in steps of one row; 0 while that is not known.
+  double RowCost(const SelfDraftSituation& now) const;
+
   // Tokens per time with num_drafts drafts, 1 being a step without.
   double Gain(const SelfDraftSituation& now, const SelfDraftRecord& record, int num_drafts) const;
 

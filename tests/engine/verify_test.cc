@@ -457,6 +457,55 @@ TEST(Verify, APrefillSideThatNoLongerGoesOnIsSentDrafts) {
   pair.ExpectNoLeak();
 }
 
+// Until drafts come: one row more in each step of the prompts.
+TEST(Verify, ABusyPrefillSideGoesOnUntilItIsAsked) {
+  EngineOptions prefill = Options(VerifyMode::kAuto);
+  prefill.max_num_batched_tokens = 16;
+  Pair pair(Options(VerifyMode::kAuto), prefill);
+  bool anchor = false;
+  pair.link.anchor_bits = 7;
+  pair.link.allow = [&](Stage s) { return s == Stage::kAnchor && anchor; };
+  const Request r = MakeRequest("a", RandomPrompt(130, 2), 100, 0.8f, 5);
+  pair.Submit(r);
+  while (pair.clients["a"].tokens.empty()) pair.Step();
+  for (int i = 0; i < 8; ++i) {
+    pair.Submit(MakeRequest("b" + std::to_string(i), RandomPrompt(240, 3 + i), 1, 0.8f, 5));
+  }
+  pair.StepTimes(20);
+  const size_t num_final = pair.clients["a"].tokens.size();
+  EXPECT_GT(num_final, 15u);
+  EXPECT_EQ(pair.remote.num_rounds, 0);
+  anchor = true;
+  pair.StepTimes(20);
+  EXPECT_GT(pair.remote.num_rounds, 0);
+  EXPECT_GT(pair.clients["a"].tokens.size(), num_final + 20) << "more than a row brings";
+  pair.RunAll();
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+  pair.ExpectNoLeak();
+}
+
+TEST(Verify, WhereAnswersComeSlowlyTheTargetIsUrgent) {
+  const Request r = MakeRequest("a", RandomPrompt(130, 2), 60, 0.8f, 5);
+  for (const VerifyMode mode : {VerifyMode::kSource, VerifyMode::kAuto}) {
+    for (const bool slow : {false, true}) {
+      EngineOptions decode = Options(mode);
+      decode.max_draft_tokens = 64;
+      decode.anchors.candidates = {{.name = "k4v2", .planes = {1}, .prior_error = 0.06}};
+      Pair pair(decode, Options(mode));
+      pair.link.anchor_bits = 7;
+      pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+      pair.remote.tamper = [&](RemotePrefillEvent& event) { event.step_ns = slow ? 1'000'000 : 1; };
+      pair.Submit(r);
+      while (pair.clients["a"].tokens.size() < 10) pair.Step();
+      EXPECT_EQ(pair.link.num_promoted, slow && mode == VerifyMode::kSource ? 1 : 0)
+          << Name(mode) << ": a side that goes on by itself is not slow";
+      pair.RunAll();
+      EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+      pair.ExpectNoLeak();
+    }
+  }
+}
+
 TEST(Verify, TwoHundredRequestsWithFaultsAndCancels) {
   std::mt19937 rng(11);
   EngineOptions options = Options(VerifyMode::kAuto);

@@ -166,6 +166,13 @@ TEST(AnchorPolicy, WhatIsJudgedReplacesThePriorAndIsForgotten) {
   policy.Observe(2, 0, 0);
 }
 
+TEST(AnchorPolicy, RoundsBringAtMostADraftAStepAndOneMore) {
+  EXPECT_NEAR(RoundRate(0.1, 0.01, 64, 0), 11 / 0.1, 1e-9);
+  EXPECT_NEAR(RoundRate(0.1, 0.01, 4, 0), 5 / 0.1, 1e-9) << "no more drafts than may be made";
+  EXPECT_NEAR(RoundRate(0.001, 0.01, 64, 0), 2 / 0.01, 1e-9) << "a round takes a draft's step";
+  EXPECT_LT(RoundRate(0.5, 0.01, 64, 0.1), 10 / 0.5 + 1e-9) << "soon one is wrong";
+}
+
 TEST(AnchorPolicy, ACandidateThatProvesBetterIsChosen) {
   AnchorPolicy policy = Policy();
   const AnchorSituation now = At(400);

@@ -60,6 +60,22 @@ TEST(StepCost, FollowsAMachineThatBecomesSlower) {
   EXPECT_NEAR(cost.Ns(Work(2, 4000)) / static_cast<double>(machine.Ns(Work(2, 4000))), 1, 0.1);
 }
 
+TEST(SelfDraftPolicy, KnowsWhatAnotherRowCosts) {
+  const Machine machine;
+  SelfDraftPolicy policy(0);
+  const SelfDraftSituation now = {.num_attended = 7600, .num_draft_attended = 0};
+  EXPECT_EQ(policy.RowCost(now), 0) << "nothing was timed";
+  for (int i = 0; i < 400; ++i) {
+    const StepWork work = Work(1 + i % 5, 500 * (1 + i % 16));
+    policy.ObserveStep(work, false, machine.Ns(work));
+  }
+  // 0.1 + 7.6 * 0.2 of 2.1 + 7.6 * 1.0.
+  EXPECT_NEAR(policy.RowCost(now), 1.62 / 9.7, 0.02);
+  SelfDraftSituation shared = now;
+  shared.num_sequences = 4;  // which divide the weights among them
+  EXPECT_GT(policy.RowCost(shared), policy.RowCost(now));
+}
+
 // An engine that decodes one sequence as the policy says; every draft is right with probability
 // `acceptance`.
 struct Decoder {

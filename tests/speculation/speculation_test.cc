@@ -57,6 +57,18 @@ TEST(DraftPolicy, StopsAtTheLimitAndWhenSurvivalIsUnlikely) {
   EXPECT_GT(doubtful, 2);
 }
 
+TEST(DraftPolicy, ADraftIsWorthJudgingWhileItProbablySavesMoreThanItsRow) {
+  const DraftPolicy policy(64, 0.05);
+  const std::vector<float> margins(10, 0.8f);
+  const double p = policy.Survival(0.8f);
+  EXPECT_EQ(policy.NumWorthJudging(margins, 0), 10) << "rows are free";
+  EXPECT_EQ(policy.NumWorthJudging(margins, p * p * 0.999), 2);
+  EXPECT_EQ(policy.NumWorthJudging(margins, p * 1.001), 0);
+  EXPECT_EQ(policy.NumWorthJudging({}, 0), 0);
+  const std::vector<float> mixed = {5, 5, 0.01f, 5};
+  EXPECT_EQ(policy.NumWorthJudging(mixed, 0.6), 2) << "what follows a doubtful one is no better";
+}
+
 TEST(DraftPolicy, LearnsEachBucketFromWhatWasJudged) {
   DraftPolicy policy(64, 0.05);
   const double unjudged = policy.Survival(0.6f);

@@ -7,12 +7,14 @@
 
 #include <cstdlib>
 #include <deque>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "tests/transport/peer_process.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/tcp_sockets.h"
+#include "transport/ucx_address.h"
 
 namespace lynx {
 namespace {
@@ -49,7 +51,9 @@ class PeerHandler : public TransportHandler {
     }
     (void)transport->SendControl(*peer, Bytes("posted"));
   }
-  void OnOffer(OfferId, uint64_t, std::span<const std::byte>, size_t) override {}
+  void OnOffer(OfferId offer, uint64_t, std::span<const std::byte> header, size_t) override {
+    if (Text(header) == "drop") transport->Drop(offer);
+  }
   void OnPeerLost(PeerId, uint64_t, const absl::Status&) override {}
 
   Transport* transport = nullptr;
@@ -181,6 +185,61 @@ TEST_F(UcxProcessTest, StoppedPeerIsNoticedAndCanComeBack) {
   EXPECT_NE(again, peer);
   AskForPosts(again, 1, 100000);
   PullOne(handler_.offers.size() - 1);
+}
+
+// This process's ends of connections to the ports.
+std::vector<int> SocketsTo(const std::set<uint16_t>& ports) {
+  std::vector<int> sockets;
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        address.sin_family == AF_INET && ports.contains(ntohs(address.sin_port))) {
+      sockets.push_back(fd);
+    }
+  }
+  return sockets;
+}
+
+class UcxBulkLinkTest : public UcxProcessTest, public testing::WithParamInterface<Urgency> {};
+INSTANTIATE_TEST_SUITE_P(, UcxBulkLinkTest, testing::Values(Urgency::kUrgent, Urgency::kPatient),
+                         [](const auto& info) {
+                           return info.param == Urgency::kUrgent ? "Urgent" : "Patient";
+                         });
+
+// Each urgency has a link of its own; the urgent one is dialled first. With either of them the
+// whole peer is lost, once, and what is under way on the other ends too.
+TEST_P(UcxBulkLinkTest, ThePeerIsLostWithOneLink) {
+  PeerProcess process;
+  const PeerId peer = Connect(process);
+  AskForPosts(peer, 1, 100000);
+  PullOne(0);
+  const std::vector<std::byte> payload(1 << 20);
+  for (const Urgency urgency : {Urgency::kUrgent, Urgency::kPatient}) {
+    Outcome dropped;  // then the link is wired up
+    transport_->Post(peer, urgency, Bytes("drop"), payload, dropped.Callback());
+    ASSERT_TRUE(dropped.Wait());
+  }
+  Outcome urgent, patient;
+  transport_->Post(peer, Urgency::kUrgent, Bytes("x"), payload, urgent.Callback());
+  transport_->Post(peer, Urgency::kPatient, Bytes("x"), payload, patient.Callback());
+
+  const std::vector<int> sockets = SocketsTo(UcxAddress::Parse(process.address())->bulk_ports);
+  ASSERT_GE(sockets.size(), 2u);
+  const bool first = GetParam() == Urgency::kUrgent;
+  ASSERT_EQ(shutdown(first ? sockets.front() : sockets.back(), SHUT_RDWR), 0);
+  ASSERT_TRUE(WaitForLoss());
+  for (Outcome* outcome : {&urgent, &patient}) {
+    ASSERT_TRUE(outcome->Wait());
+    EXPECT_FALSE(outcome->status().ok());
+  }
+
+  const PeerId again = Connect(process);
+  EXPECT_NE(again, peer);
+  AskForPosts(again, 1, 100000);
+  PullOne(1);
+  EXPECT_EQ(handler_.losses.size(), 1u);
+  EXPECT_EQ(urgent.num_calls() + patient.num_calls(), 2);
 }
 
 TEST_F(UcxProcessTest, RestartedPeerIsAnother) {

@@ -2,8 +2,8 @@
 //
 // A call runs in slabs of rows, so that the converted activations stay bounded:
 //   1. activations are converted, once for all outputs, into row groups;
-//   2. the panels of all outputs are split over the threads; each thread takes a few panels at a
-//      time, reads them from memory once, and runs every row group against them;
+//   2. the panels of all outputs are split over the threads (panel_runs.h); each thread takes a few
+//      panels at a time, reads them from memory once, and runs every row group against them;
 //   3. finished sums get their bias and go to y.
 // Neither groups nor threads nor slabs change the order of operations of any output.
 #include "kernels/cpu/gemm.h"
@@ -89,23 +89,25 @@ Int8Rows Int8Group(const GemmActivations& a, const Slab& slab, int first) {
           .sums = a.sums.get() + index};
 }
 
-// Splits the panels of all outputs over the threads and calls f(output, first panel, panels) for
-// those of one thread, `step` panels at a time.
+// Calls f(output, first panel, panels) for what this thread takes, `step` panels at a time.
 template <typename F>
-void ForPanels(std::span<const GemmOutput> outputs, int thread, int threads, int step, const F& f) {
+void ForPanels(std::span<const GemmOutput> outputs, int thread, int step, PanelRuns& runs,
+               const F& f) {
+  runs.Take(thread, step, [&](int64_t begin, int64_t end) {
+    int64_t base = 0;
+    for (const GemmOutput& out : outputs) {
+      const int64_t panels = NumPanels(out.weight->n());
+      const int64_t first = std::max(begin - base, int64_t{0}), last = std::min(end - base, panels);
+      if (first < last) f(out, first, static_cast<int>(last - first));
+      base += panels;
+    }
+  });
+}
+
+int64_t TotalPanels(std::span<const GemmOutput> outputs) {
   int64_t total = 0;
   for (const GemmOutput& out : outputs) total += NumPanels(out.weight->n());
-  const auto cut = [&](int t) { return t == threads ? total : total * t / threads / step * step; };
-  const int64_t begin = cut(thread), end = cut(thread + 1);
-  int64_t base = 0;
-  for (const GemmOutput& out : outputs) {
-    const int64_t panels = NumPanels(out.weight->n());
-    const int64_t last = std::min(end - base, panels);
-    for (int64_t p = std::max<int64_t>(begin - base, 0); p < last; p += step) {
-      f(out, p, static_cast<int>(std::min<int64_t>(step, last - p)));
-    }
-    base += panels;
-  }
+  return total;
 }
 
 // Adds the bias and stores, or adds to y. acc is [rows][panels * 16].
@@ -204,20 +206,21 @@ void RunFast(const GemmKernels& kernels, const Slab& slab, const GemmActivations
 }
 
 void FastSlab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
-              std::span<const GemmOutput> outputs, GemmActivations& activations,
-              std::span<GemmThreadScratch> scratch) {
-  ConvertForFast(pool, kernels, slab, outputs, activations);
+              std::span<const GemmOutput> outputs, GemmScratch& scratch) {
+  ConvertForFast(pool, kernels, slab, outputs, scratch.activations);
   // A few panels stay in the cache while all row groups pass; with one group nothing has to.
   const int max_rows = std::max(kernels.bf16.max_rows, kernels.max_int8_rows);
   const int panels_at_once =
       slab.rows <= std::min(kernels.bf16.max_rows, kernels.max_int8_rows) ? 4 : 2;
+  scratch.runs.Split(TotalPanels(outputs), pool.num_threads());
   pool.Parallel([&](int t) {
-    scratch[t].acc.Reserve(size_t(max_rows) * panels_at_once * kPanelOutputs);
-    ForPanels(outputs, t, pool.num_threads(), panels_at_once,
+    GemmThreadScratch& own = scratch.threads[t];
+    own.acc.Reserve(size_t(max_rows) * panels_at_once * kPanelOutputs);
+    ForPanels(outputs, t, panels_at_once, scratch.runs,
               [&](const GemmOutput& out, int64_t first_panel, int panels) {
-                RunFast(kernels, slab, activations, out, first_panel, panels, scratch[t]);
+                RunFast(kernels, slab, scratch.activations, out, first_panel, panels, own);
               });
-    if (std::exchange(scratch[t].tile_rows, 0) != 0) kernels.bf16.release();
+    if (std::exchange(own.tile_rows, 0) != 0) kernels.bf16.release();
   });
 }
 
@@ -269,20 +272,22 @@ void RunF32(const GemmKernels& kernels, const Slab& slab, const GemmActivations&
 }
 
 void F32Slab(ThreadPool& pool, const GemmKernels& kernels, const Slab& slab,
-             std::span<const GemmOutput> outputs, GemmActivations& activations,
-             std::span<GemmThreadScratch> scratch) {
-  float* floats = activations.floats.Reserve(size_t(slab.rows) * slab.blocks * kBlockInputs);
+             std::span<const GemmOutput> outputs, GemmScratch& scratch) {
+  float* floats =
+      scratch.activations.floats.Reserve(size_t(slab.rows) * slab.blocks * kBlockInputs);
   ForConversions(pool, slab, RowGroups(slab.rows, kernels.max_f32_rows),
                  [&](int first, const ConvertParams& params) {
                    kernels.copy_rows(params, floats + first * slab.blocks * kBlockInputs);
                  });
+  scratch.runs.Split(TotalPanels(outputs), pool.num_threads());
   pool.Parallel([&](int t) {
-    scratch[t].acc.Reserve(size_t(slab.rows) * kF32Panels * kPanelOutputs);
-    scratch[t].panels.Reserve(size_t{kF32Panels} * kF32Chunk * kPanelOutputs);
-    scratch[t].rows.Reserve(size_t{kF32Chunk} * kPanelOutputs);
-    ForPanels(outputs, t, pool.num_threads(), kF32Panels,
+    GemmThreadScratch& own = scratch.threads[t];
+    own.acc.Reserve(size_t(slab.rows) * kF32Panels * kPanelOutputs);
+    own.panels.Reserve(size_t{kF32Panels} * kF32Chunk * kPanelOutputs);
+    own.rows.Reserve(size_t{kF32Chunk} * kPanelOutputs);
+    ForPanels(outputs, t, kF32Panels, scratch.runs,
               [&](const GemmOutput& out, int64_t first_panel, int panels) {
-                RunF32(kernels, slab, activations, out, first_panel, panels, scratch[t]);
+                RunF32(kernels, slab, scratch.activations, out, first_panel, panels, own);
               });
   });
 }
@@ -309,7 +314,7 @@ void RunGemm(ThreadPool& pool, const GemmKernels& kernels, const GemmCall& call,
                     .k = call.k,
                     .blocks = NumBlocks(call.k)};
     const auto run = call.compute == Compute::kFast ? FastSlab : F32Slab;
-    run(pool, kernels, slab, call.outputs, scratch.activations, scratch.threads);
+    run(pool, kernels, slab, call.outputs, scratch);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/panel_runs.h"
 
 namespace lynx::cpu {
 
@@ -28,6 +29,7 @@ struct GemmThreadScratch {
 
 struct GemmScratch {
   GemmActivations activations;
+  PanelRuns runs;
   std::vector<GemmThreadScratch> threads;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fork and join for one engine thread. Workers spin for a few tens of microseconds after a job and
 // then sleep on a futex, so that a decode step pays about 0.3 µs per fork and an idle daemon
-// nothing. Work is split statically: what a thread computes never changes a result.
+// nothing. Where other work keeps a worker from its core, its share is run by the caller.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,11 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls fn(context, thread) once on each thread, thread = 0 .. num_threads - 1, and waits.
+  // Calls fn(context, thread) once for each thread = 0 .. num_threads - 1, and waits. Thread 0 is
+  // the caller; the others are workers, or the caller after that.
   void Run(void (*fn)(void* context, int thread), void* context);
 
-  // f(thread) on each thread.
+  // f(thread) for each thread.
   template <typename F>
   void Parallel(F&& f) {
     Run([](void* context, int thread) { (*static_cast<F*>(context))(thread); },

@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
@@ -236,7 +237,7 @@ def parse_arguments():
     parser.add_argument("--prompts", default=3, type=int, help="in a round")
     parser.add_argument("--prompt-tokens", default=4096, type=int)
     parser.add_argument("--prompts-at-once", default=1, type=int)
-    parser.add_argument("--every-s", default=0, type=float, help="a prompt is due so long after the one before")
+    parser.add_argument("--every-s", default=0, type=float, help="from one prompt to the next, if there is room")
     parser.add_argument("--output-tokens", default=8, type=int, help="of each prompt")
     args = parser.parse_args()
     if not args.model and not args.server:
@@ -248,10 +249,12 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # servers end, too
     with servers(args) as urls:
         names = list(urls)
         model = {name: get_json(url + "/v1/models")["data"][0]["id"] for name, url in urls.items()}
-        prompts = real_prompts(urls[names[0]], model[names[0]], args.rounds * args.prompts, args.prompt_tokens)
+        first = names[0]
+        prompts = real_prompts(urls[first], model[first], args.rounds * args.prompts, args.prompt_tokens)
         rounds = {name: [] for name in names}
         for round_ in range(args.rounds):
             for turn in range(len(names)):
@@ -259,12 +262,13 @@ def main():
                 result = asyncio.run(measure(args, urls[name], model[name],
                                              prompts[round_ * args.prompts:][:args.prompts]))
                 rounds[name].append(result)
-                say(kind="round", round=round_ + 1, server=name, **{k: round(v, 3) for k, v in result.items()})
+                say(kind="round", round=round_ + 1, server=name,
+                    **{key: round(value, 3) for key, value in result.items()})
     for name, results in rounds.items():
         say(kind="server", server=name, **{key: spread([r[key] for r in results]) for key in results[0]})
-    for peer, key in itertools.product(names[1:], rounds[names[0]][0]):
-        say(kind="ratio", metric=key, server=names[0], peer=peer,
-            **spread([a[key] / b[key] for a, b in zip(rounds[names[0]], rounds[peer])]))
+    for peer, key in itertools.product(names[1:], rounds[first][0]):
+        say(kind="ratio", metric=key, server=first, peer=peer,
+            **spread([a[key] / b[key] for a, b in zip(rounds[first], rounds[peer])]))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -132,6 +133,7 @@ def main():
     if unknown := [case for case in args.cases if case not in CASES]:
         parser.error(f"unknown case {unknown[0]}; there are {', '.join(CASES)}")
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # servers end, too
     with vllm_server(args) as vllm, lynx_server(args) as lynx:
         say(type="setting", bind=args.bind, preload=args.preload, threads=args.threads)
         for case in args.cases:

@@ -3,8 +3,9 @@
 //
 //   resident_bench MODEL [NUM_BLOCKS [NUM_PROMPTS [PROMPT_TOKENS]]]
 //
-// Every prompt once, then all of them again, the newest first; one JSON line for bf16 and one for
-// exact. A prompt's time is that of its first token, alone on one thread.
+// Every prompt once, then all of them again, the newest first; one JSON line each for bf16, exact
+// and 8bit. A prompt's time is that of its first token, alone on one thread. Fails when bf16 and
+// exact give different tokens; of 8bit it counts them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -64,11 +65,16 @@ class Run {
   std::vector<TokenId> tokens_;
 };
 
-absl::StatusOr<std::vector<TokenId>> Measure(bool pack, const Sizes& sizes, Model& model,
+double MsPerBlock(int64_t ns, int64_t num_tokens) {
+  return num_tokens == 0 ? 0 : 1e-6 * ns * kBlockSize / num_tokens;
+}
+
+absl::StatusOr<std::vector<TokenId>> Measure(const char* name, Resident resident,
+                                             const Sizes& sizes, Model& model,
                                              const std::vector<AccuracyPrompt>& prompts) {
   EngineOptions options;
   options.num_kv_blocks = sizes.num_blocks;
-  options.pack_cached_blocks = pack;
+  options.resident = resident;
   LYNX_ASSIGN_OR_RETURN(auto engine, Engine::Create(options, model, {}));
   Run run(std::move(engine));
   std::vector<double> computed, found, restored;
@@ -84,25 +90,27 @@ absl::StatusOr<std::vector<TokenId>> Measure(bool pack, const Sizes& sizes, Mode
     if (whole) (packed ? restored : found).push_back(ms);
     before = now;
   }
-  const double moved_bytes = static_cast<double>(before.block_bytes) / kBlockSize;
+  const double token_bytes = static_cast<double>(before.block_bytes) / kBlockSize;
+  const int64_t kv_bytes = first.blocks_total * first.block_bytes;
+  const int64_t held_tokens = first.blocks_cached * kBlockSize + first.packed_tokens;
   PrintJson(
       {{"bench", "resident"},
-       {"resident", pack ? "exact" : "bf16"},
-       {"kv_bytes", first.blocks_total * first.block_bytes},
+       {"resident", name},
+       {"kv_bytes", kv_bytes},
        {"prompts", sizes.num_prompts},
        {"prompt_tokens", sizes.prompt_tokens},
-       {"held_tokens", first.blocks_cached * kBlockSize + first.packed_tokens},
+       {"held_tokens", held_tokens},
+       {"held_tokens_per_gib", static_cast<double>(held_tokens) * (1 << 30) / kv_bytes},
        {"packed_tokens", first.packed_tokens},
        {"bits_per_element", first.packed_tokens == 0
                                 ? 16.0
-                                : 16.0 * first.packed_bytes / (first.packed_tokens * moved_bytes)},
+                                : 16.0 * first.packed_bytes / (first.packed_tokens * token_bytes)},
        {"hit_tokens", before.prefix_hits - first.prefix_hits},
        {"computed_ms", Median(computed)},
        {"found_ms", Median(found)},
        {"restored_ms", Median(restored)},
-       {"decode_gb_s",
-        before.unpack_ns == 0 ? 0.0 : before.restored_tokens * moved_bytes / before.unpack_ns},
-       {"encode_ms", 1e-6 * before.pack_ns}});
+       {"encode_ms_per_block", MsPerBlock(before.pack_ns, before.encoded_tokens)},
+       {"decode_ms_per_block", MsPerBlock(before.unpack_ns, before.restored_tokens)}});
   return run.tokens();
 }
 
@@ -116,8 +124,18 @@ absl::Status Main(int argc, char** argv) {
   LYNX_ASSIGN_OR_RETURN(const PromptSource source, OpenPromptSource("bench/prompts", argv[1]));
   LYNX_ASSIGN_OR_RETURN(const auto prompts,
                         BuildAccuracyPrompts(source, sizes.prompt_tokens, sizes.num_prompts));
-  LYNX_ASSIGN_OR_RETURN(const auto bf16, Measure(false, sizes, *model, prompts));
-  LYNX_ASSIGN_OR_RETURN(const auto exact, Measure(true, sizes, *model, prompts));
+  const auto measure = [&](const char* name, Resident resident) {
+    return Measure(name, resident, sizes, *model, prompts);
+  };
+  LYNX_ASSIGN_OR_RETURN(const auto bf16, measure("bf16", Resident::kBf16));
+  LYNX_ASSIGN_OR_RETURN(const auto exact, measure("exact", Resident::kExact));
+  LYNX_ASSIGN_OR_RETURN(const auto eight, measure("8bit", Resident::k8Bit));
+  int num_equal = 0;
+  for (size_t i = 0; i < bf16.size(); ++i) num_equal += bf16[i] == eight[i] ? 1 : 0;
+  PrintJson({{"bench", "resident"},
+             {"resident", "8bit"},
+             {"first_tokens", bf16.size()},
+             {"equal_to_bf16", num_equal}});
   return bf16 == exact ? absl::OkStatus() : absl::InternalError("the answers differ");
 }
 

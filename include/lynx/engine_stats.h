@@ -14,9 +14,10 @@ struct EngineStats {  // a snapshot for /metrics; counters are cumulative
   int64_t blocks_free = 0, blocks_request = 0, blocks_transfer = 0, blocks_cached = 0,
           blocks_total = 0;
   int64_t block_bytes = 0;
-  // kv.resident: exact. Blocks that hold packed KV, how many tokens' and in how many bytes; tokens
-  // that hits have decoded; time in which blocks were encoded and decoded.
-  int64_t blocks_packed = 0, packed_tokens = 0, packed_bytes = 0, restored_tokens = 0;
+  // kv.resident: exact, 8bit. Blocks that hold packed KV, how many tokens' and in how many bytes;
+  // tokens that were encoded and that hits have decoded; time in which that was done.
+  int64_t blocks_packed = 0, packed_tokens = 0, packed_bytes = 0;
+  int64_t encoded_tokens = 0, restored_tokens = 0;
   int64_t pack_ns = 0, unpack_ns = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0;
   int64_t prompt_tokens_computed = 0, prompt_tokens_cached = 0, prompt_tokens_transferred = 0;

@@ -32,7 +32,7 @@ struct DaemonState {
   EngineStats stats;      // of the last poll
   int block_size = 0;     // tokens; 0: the daemon has not answered yet
   int max_model_len = 0;  // the longest sequence that it takes; 0: not known yet
-  std::string kv_dtype, codec;
+  std::string kv_dtype, kv_resident, codec;
 };
 
 struct ModelCard {

@@ -96,8 +96,9 @@ std::string ListenAddress(const DaemonOptions& options, const std::string& url) 
   return loopback ? url : absl::StrCat("0.0.0.0", url.substr(url.rfind(':')));
 }
 
-bool PacksCachedBlocks(const ClusterConfig& config, const RoleConfig& role) {
-  return config.kv.resident == "exact" && role.enable_block_reuse;
+Resident ResidentOf(const ClusterConfig& config) {
+  if (config.kv.resident == "8bit") return Resident::k8Bit;
+  return config.kv.resident == "exact" ? Resident::kExact : Resident::kBf16;
 }
 
 EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& role,
@@ -114,7 +115,7 @@ EngineOptions MakeEngineOptions(const DaemonOptions& options, const RoleConfig& 
   engine.itl_target_ms = config.scheduler.itl_target_ms;
   engine.fair_share = config.scheduler.fair_share;
   engine.enable_prefix_caching = role.enable_block_reuse;
-  engine.pack_cached_blocks = PacksCachedBlocks(config, role);
+  engine.resident = ResidentOf(config);
   engine.retry_backoff_ms = 300;
   engine.speculation = config.speculation.enabled;
   engine.max_draft_tokens = config.speculation.max_draft_tokens;
@@ -162,13 +163,17 @@ bool HasOneDegree(const DaemonOptions& options) {
   return false;
 }
 
-void LogCapacity(bool packs, int num_blocks, const KvLayout& layout) {
+void LogCapacity(Resident resident, bool caches, int num_blocks, const KvLayout& layout) {
   constexpr double kGiB = 1 << 30;
   spdlog::info(
       "KV pool: {} blocks of {} tokens, {:.0f} MB; {} tokens of context, {:.0f} in a GiB{}",
       num_blocks, kBlockSize, num_blocks * layout.block_bytes() / 1e6, num_blocks * kBlockSize,
       kGiB * kBlockSize / layout.block_bytes(),
-      packs ? "; the prefix cache packs what nobody uses" : "");
+      caches && resident != Resident::kBf16 ? "; the prefix cache packs what nobody uses" : "");
+  if (resident != Resident::k8Bit) return;
+  spdlog::warn(
+      "kv.resident: 8bit: what the prefix cache gives back may be KV in 8 bits: answers may depend "
+      "on what it holds; speculation.verify is residual");
 }
 
 // The parts of a daemon in the order of their construction; destroyed in reverse.
@@ -238,11 +243,12 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
                                 ? role.kv_memory
                                 : DefaultKvMemory(daemon->backends, role, layout, max_model_len);
   LYNX_ASSIGN_OR_RETURN(const int num_blocks, NumKvBlocks(kv_memory, layout));
-  LogCapacity(PacksCachedBlocks(config, role), num_blocks, layout);
+  LogCapacity(ResidentOf(config), role.enable_block_reuse, num_blocks, layout);
 
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(kPlaneFormatVersion);
   info->set_model_hash(daemon->model->hash());
+  info->set_kv_resident(config.kv.resident);
   info->set_backend(backend.name());
   info->set_compute(config.compute);
   info->set_kv_dtype(layout.dtype == KvDtype::kBf16 ? "bf16" : "f32");

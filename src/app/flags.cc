@@ -143,10 +143,10 @@ void ConfigFlags::AddEngine(CLI::App& command) {
 
 void ConfigFlags::AddKvMemory(CLI::App& command) {
   Set(command, "--kv-resident",
-      "How the prefix cache keeps KV that nobody uses: bf16 (default), or exact (packed without "
-      "loss)",
+      "How the prefix cache keeps KV that nobody uses: bf16 (default), exact (packed without "
+      "loss), or 8bit (packed smaller, with loss: answers may depend on what the cache holds)",
       [](Config& c) { return &c.kv.resident; });
-  command.get_option("--kv-resident")->check(CLI::IsMember({"bf16", "exact"}));
+  command.get_option("--kv-resident")->check(CLI::IsMember({"bf16", "exact", "8bit"}));
   auto size = std::make_shared<std::string>();
   CLI::Option* flag = command.add_option("--kv-memory", *size, "Memory of each KV pool, e.g. 2G");
   overrides_.push_back([size, flag](Config& c) -> absl::Status {

@@ -212,7 +212,7 @@ std::vector<Key> ClusterKeys(ClusterConfig* c) {
                             {"planes", "bf16", "bf16-lossless", "int8", "int8-channel", "fp8",
                              "int4", "int4-kivi", "cachegen", "paper"}),
                      Alias("memory_fraction"), Choice("target", &c->kv.target, {"exact", "8bit"}),
-                     Choice("resident", &c->kv.resident, {"bf16", "exact"}),
+                     Choice("resident", &c->kv.resident, {"bf16", "exact", "8bit"}),
                      Choice("anchor", &c->kv.anchor,
                             {"default", "auto", "table", "target", "k2v2", "k2v3", "k2v4", "k3v2",
                              "k3v3", "k3v4", "k4v2", "k4v3", "k4v4"}),

@@ -58,7 +58,8 @@ struct ClusterConfig {
   struct {
     std::string codec = "planes";
     std::string target = "exact";  // or "8bit"
-    // How the prefix cache keeps what nobody uses: bf16, or exact (packed losslessly).
+    // How the prefix cache keeps what nobody uses: bf16, exact (packed losslessly), or 8bit
+    // (packed with loss: what it gives back is not what was computed).
     std::string resident = "bf16";
     // What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, target, auto.
     std::string anchor = "default";

@@ -131,8 +131,10 @@ bool EngineImpl::TryAdmit(Sequence& s) {
     ++counters_.num_deferred;
     return false;
   }
-  if (UnpacksFirst(admission)) return false;
   if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
+  // What others share of a preempted sequence's blocks has not become free.
+  if (admission.num_from_pool > pool_.counts().available()) return false;
+  if (UnpacksFirst(admission)) return false;  // its room is kept for it in this step
   if (!TakeBlocks(s, admission)) {
     ReleaseBlocks(s);
     return false;
@@ -168,8 +170,7 @@ bool EngineImpl::WaitsForEqualPrefix(const Sequence& s, const Admission& admissi
          std::any_of(waiting_.begin(), waiting_.end(), is_computing);
 }
 
-// False when the pool has less than the scheduler thought: blocks of a preempted sequence that
-// others share.
+// False when the pool does not have them after all.
 bool EngineImpl::TakeBlocks(Sequence& s, const Admission& admission) {
   PrefixMatch taken = prefix_cache_.Take(admission.match);
   s.block_table = std::move(taken.blocks);

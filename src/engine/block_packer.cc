@@ -5,25 +5,28 @@
 #include <cstring>
 
 #include "lynx/backend.h"
+#include "lynx/plane_format.h"
 
 namespace lynx {
 namespace {
 
 constexpr int kFirstMoves = 4;  // while nothing is known of their time
+constexpr double kLossyBytesPerNs = 1.0;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockPacker>> BlockPacker::Create(
-    const Backend& backend, const KvPoolView& pool, std::function<int64_t()> clock_ns) {
+    const Backend& backend, const KvPoolView& pool, int num_planes,
+    std::function<int64_t()> clock_ns) {
   if (!backend.is_host()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("kv.resident: exact: the KV of back-end ", backend.name(),
+        absl::StrCat("kv.resident: the KV of back-end ", backend.name(),
                      " is not in host memory; only bf16 is possible there"));
   }
-  std::unique_ptr<BlockPacker> packer(new BlockPacker(pool, std::move(clock_ns)));
+  std::unique_ptr<BlockPacker> packer(
+      new BlockPacker(pool, num_planes == kNumPlanes, std::move(clock_ns)));
   LYNX_ASSIGN_OR_RETURN(packer->codec_, MakeCodec("planes", backend));
   const int num_tensors = pool.layout.num_layers * 2;
-  const int num_planes = static_cast<int>(packer->codec_->planes().size());
   const SendPlan one_stage{.plane_end = {std::vector<int>(num_tensors, num_planes)}};
   LYNX_ASSIGN_OR_RETURN(packer->pages_,
                         KvPageCodec::Create(*packer->codec_, one_stage, pool.layout));
@@ -76,8 +79,10 @@ void BlockPacker::Observe(int64_t begin_ns, int64_t* total_ns) {
 }
 
 int BlockPacker::MovesWithin(int64_t ns) const {
-  if (!move_ns_.known()) return kFirstMoves;
-  const double moves = static_cast<double>(ns) / std::max(1.0, move_ns_.value());
+  if (lossless_ && !move_ns_.known()) return kFirstMoves;
+  const double move_ns =
+      lossless_ ? move_ns_.value() : pool_.layout.block_bytes() / kLossyBytesPerNs;
+  const double moves = static_cast<double>(ns) / std::max(1.0, move_ns);
   return static_cast<int>(std::clamp(moves, 1.0, 1e6));
 }
 

@@ -3,7 +3,7 @@
 //
 //   1. kWaiting      in order of (priority, what its client has got so far, arrival). Admitted when
 //                    a seat is free and blocks cover all its tokens and the draft window; the
-//                    longest exact prefix is attached, what is packed of it decoded (resident.cc).
+//                    longest cached prefix is attached, what is packed of it decoded (resident.cc).
 //   2. kPrefilling   colocated, prefill jobs, and short or mostly cached prompts of the decode
 //                    role: chunks of its tokens run; the last row's logits give the next token.
 //   3. kLoading      decode role: a fresh attempt has been started on a prefill daemon. Token 1
@@ -36,6 +36,7 @@
 
 #include "core/clock.h"
 #include "engine/engine_impl.h"
+#include "lynx/plane_format.h"
 
 namespace lynx {
 namespace {
@@ -91,10 +92,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   EngineMemory memory;
   LYNX_ASSIGN_OR_RETURN(
       memory.kv_cache, KvCache::Create(model.backends(), model.kv_layout(), options.num_kv_blocks));
-  if (options.pack_cached_blocks) {
-    LYNX_ASSIGN_OR_RETURN(
-        memory.packer,
-        BlockPacker::Create(model.backend(), memory.kv_cache->view(), Completed(options).clock_ns));
+  if (options.enable_prefix_caching && options.resident != Resident::kBf16) {
+    const int num_planes = options.resident == Resident::kExact ? kNumPlanes : kExactPlane;
+    LYNX_ASSIGN_OR_RETURN(memory.packer,
+                          BlockPacker::Create(model.backend(), memory.kv_cache->view(), num_planes,
+                                              Completed(options).clock_ns));
   }
   const size_t num_logits = size_t(options.max_num_batched_tokens) * model.config().vocab_size;
   // Not initialized: pages that no step needs are never touched.

@@ -21,6 +21,13 @@ class Model;
 
 enum class Role : uint8_t { kColocated, kPrefill, kDecode };
 
+// kv.resident: what becomes of cached blocks that nobody uses when their memory is needed.
+enum class Resident : uint8_t {
+  kBf16,   // they are dropped
+  kExact,  // packed without loss
+  k8Bit,   // packed in 8 bits, which is all that a hit gives back
+};
+
 struct EngineOptions {
   Role role = Role::kColocated;
   int max_num_seqs = 64;
@@ -34,9 +41,9 @@ struct EngineOptions {
   int queue_timeout_s = 300;  // longer in the waiting queue at first: kDeadlineExceeded; 0: no end
   bool fair_share = true;     // within a priority, the client that has got least comes first
   bool enable_prefix_caching = true;
-  // kv.resident: exact: the prefix cache keeps blocks that nobody uses losslessly encoded when
-  // their memory is needed. Only where KV is in host memory.
-  bool pack_cached_blocks = false;
+  // Of both sides of a hand-off; not kBf16 only where KV is in host memory. With k8Bit `verify` is
+  // always kResidual: the two sides' KV of a prefix that was found may differ.
+  Resident resident = Resident::kBf16;
   bool speculation = true;
   int max_draft_tokens = 64;
   double min_draft_survival = 0.05;  // stop drafting when the product of estimates falls below

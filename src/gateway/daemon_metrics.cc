@@ -23,10 +23,20 @@ struct StatField {
   double (*read)(const DaemonState&);
 };
 
-constexpr double kGiB = 1 << 30;
+constexpr int64_t kGiB = 1 << 30;
 
 double Share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+// Of packed KV, under the name of its kv.resident.
+template <bool is_8bit>
+double PackedTokens(const DaemonState& d) {
+  return (d.kv_resident == "8bit") == is_8bit ? static_cast<double>(d.stats.packed_tokens) : 0.0;
+}
+template <bool is_8bit>
+double PackedTokensPerGib(const DaemonState& d) {
+  return PackedTokens<is_8bit>(d) * Share(kGiB, d.stats.packed_bytes);
 }
 
 #define STAT(field) [](const DaemonState& d) { return static_cast<double>(d.stats.field); }
@@ -61,16 +71,18 @@ const StatField kStats[] = {
     {"lynx:kv_blocks_capacity", MetricType::Gauge, "KV blocks of the pool", nullptr, nullptr,
      STAT(blocks_total)},
     {"lynx:kv_tokens_per_gib", MetricType::Gauge,
-     "Tokens of context that a GiB holds; exact: as packed now, 0: nothing is", "resident", "bf16",
-     [](const DaemonState& d) { return kGiB * Share(kBlockSize, d.stats.block_bytes); }},
+     "Tokens of context that a GiB holds; exact, 8bit: as packed now, 0: nothing is", "resident",
+     "bf16", [](const DaemonState& d) { return kBlockSize * Share(kGiB, d.stats.block_bytes); }},
     {"lynx:kv_tokens_per_gib", MetricType::Gauge, "", "resident", "exact",
-     [](const DaemonState& d) {
-       return kGiB * Share(d.stats.packed_tokens, d.stats.packed_bytes);
-     }},
+     PackedTokensPerGib<false>},
+    {"lynx:kv_tokens_per_gib", MetricType::Gauge, "", "resident", "8bit", PackedTokensPerGib<true>},
     {"lynx:prefix_cache_tokens", MetricType::Gauge,
      "Tokens that the prefix cache keeps beside those in use", "resident", "bf16",
      [](const DaemonState& d) { return static_cast<double>(d.stats.blocks_cached * kBlockSize); }},
-    {"lynx:prefix_cache_tokens", MetricType::Gauge, "", "resident", "exact", STAT(packed_tokens)},
+    {"lynx:prefix_cache_tokens", MetricType::Gauge, "", "resident", "exact", PackedTokens<false>},
+    {"lynx:prefix_cache_tokens", MetricType::Gauge, "", "resident", "8bit", PackedTokens<true>},
+    {"lynx:prefix_cache_packed_tokens_total", MetricType::Counter,
+     "Tokens that the prefix cache has encoded", nullptr, nullptr, STAT(encoded_tokens)},
     {"lynx:prefix_cache_restored_tokens_total", MetricType::Counter,
      "Tokens found in the prefix cache that had to be decoded", nullptr, nullptr,
      STAT(restored_tokens)},
@@ -179,6 +191,7 @@ MetricFamily CacheConfig(const std::vector<DaemonState>& daemons, const std::str
     metric.label.push_back({"block_size", std::to_string(d.block_size)});
     metric.label.push_back({"num_blocks", std::to_string(d.stats.blocks_total)});
     metric.label.push_back({"cache_dtype", d.kv_dtype});
+    metric.label.push_back({"resident", d.kv_resident});
     metric.label.push_back({"codec", d.codec});
     metric.gauge.value = 1;
     family.metric.push_back(std::move(metric));

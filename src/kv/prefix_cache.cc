@@ -75,13 +75,14 @@ PrefixMatch PrefixCache::Take(const PrefixMatch& match, int max_restored) {
 void PrefixCache::ProtectMatch(const PrefixMatch& match) {
   bool any_packed = false;
   for (size_t i = match.blocks.size(); i-- > 0;) {
-    if (match.blocks[i] >= 0) {
-      pool_.AddRequest(match.blocks[i]);
+    Entry& entry = entries_.at(match.keys[i]);
+    if (entry.block >= 0) {
+      pool_.AddRequest(entry.block);
+      if (entry.packed) store_->Refresh(*entry.packed);
       continue;
     }
-    const PackedStore::Handle packed = entries_.at(match.keys[i]).packed;
-    store_->Touch(packed);
-    if (!std::exchange(any_packed, true)) store_->SetFloor(packed);
+    store_->Touch(*entry.packed);
+    if (!std::exchange(any_packed, true)) store_->SetFloor(*entry.packed);
   }
 }
 
@@ -91,7 +92,7 @@ PrefixId PrefixCache::Insert(PrefixId parent, std::span<const TokenId> tokens,
   if (const Entry* same = Find(key, parent, tokens, salt)) {
     Entry& entry = entries_.at(key);
     if (entry.block < 0) {  // computed again nevertheless
-      store_->Erase(entry.packed);
+      ErasePacked(entry);
       Keep(entry, key, block);
     }
     return same->id;
@@ -114,32 +115,52 @@ void PrefixCache::Keep(Entry& entry, const PrefixKey& key, BlockId block) {
 }
 
 void PrefixCache::Drop(Entries::iterator entry) {
-  if (entry->second.block >= 0) {
-    pool_.Forget(entry->second.block);
-  } else {
-    store_->Erase(entry->second.packed);
-  }
+  if (entry->second.block >= 0) pool_.Forget(entry->second.block);
+  ErasePacked(entry->second);
   entries_.erase(entry);
+}
+
+void PrefixCache::ErasePacked(Entry& entry) {
+  if (!entry.packed) return;
+  if (!entry.restored) CountPacked(entry, -1);
+  store_->Erase(*entry.packed);
+  entry.packed.reset();
+}
+
+// An entry whose KV is nowhere else begins or ceases to be packed.
+void PrefixCache::CountPacked(const Entry& entry, int sign) {
+  packing_.num_packed += sign;
+  packing_.packed_bytes += sign * static_cast<int64_t>((*entry.packed)->bytes);
 }
 
 // Makes a block free. There are cached or packed ones.
 void PrefixCache::MakeRoom() {
   while (!TakeBackBlock() && pool_.counts().free == 0) {
     const std::optional<BlockId> cached = pool_.oldest_cached();
-    if (cached && codec_ != nullptr && num_moves_ > 0) {
+    if (cached && codec_ != nullptr && (num_moves_ > 0 || EntryOf(*cached).restored)) {
       Pack(*cached);
     } else if (store_ && store_->num_items() > 0) {
-      ++packing_.num_dropped;
-      Drop(entries_.find(store_->oldest()->key));
+      DropOldestPacked();
     } else {
       Drop(entries_.find(key_of_block_[*cached]));
     }
   }
 }
 
+// Of an entry that is in a block, only the bytes.
+void PrefixCache::DropOldestPacked() {
+  ++packing_.num_dropped;
+  const auto it = entries_.find(store_->oldest()->key);
+  if (it->second.restored) {
+    ErasePacked(it->second);
+  } else {
+    Drop(it);
+  }
+}
+
 // A block of the store that its items do not need.
 bool PrefixCache::TakeBackBlock() {
-  if (!store_ || store_->num_free_pages() < store_->pages_per_block()) return false;
+  if (!store_ || store_->num_free_units() < store_->units_per_block()) return false;
   pool_.TakeBack(store_->GiveBack());
   return true;
 }
@@ -149,21 +170,40 @@ bool PrefixCache::TakeBackBlock() {
 void PrefixCache::Pack(BlockId block) {
   const auto it = entries_.find(key_of_block_[block]);
   Entry& entry = it->second;
+  if (entry.restored) {
+    PutBack(it);
+    return;
+  }
   codec_->Encode(block, entry.parent == 0, &encoded_);
   num_moves_ -= num_moves_ == kUnlimited ? 0 : 1;
-  const int num_pages = store_->PagesFor(encoded_.size());
-  if (num_pages >= store_->pages_per_block()) {
+  const int num_units = store_->UnitsFor(encoded_.size());
+  if (num_units >= store_->units_per_block()) {
     Drop(it);
     return;
   }
   pool_.Forget(block);
-  if (store_->num_free_pages() < num_pages) {
+  if (store_->num_free_units() < num_units) {
     pool_.Lend(block);
     store_->Lend(block);
   }
   entry.packed = store_->Put(it->first, encoded_);
   entry.block = -1;
+  CountPacked(entry, 1);
   ++packing_.num_encoded;
+}
+
+// The block of a restored entry becomes free: what it was decoded from is still there, or both go.
+void PrefixCache::PutBack(Entries::iterator it) {
+  Entry& entry = it->second;
+  if (!entry.packed) {
+    Drop(it);
+    return;
+  }
+  pool_.Forget(entry.block);
+  entry.block = -1;
+  entry.restored = false;
+  store_->Refresh(*entry.packed);
+  CountPacked(entry, 1);
 }
 
 // A block with the KV of a packed entry, owned by a request. Nothing, and no entry any more, when
@@ -172,12 +212,18 @@ std::optional<BlockId> PrefixCache::Restore(const PrefixKey& key) {
   const auto it = entries_.find(key);
   if (it == entries_.end()) return std::nullopt;
   Entry& entry = it->second;
-  store_->Get(entry.packed, &decoding_);
-  store_->Erase(entry.packed);
+  store_->Get(*entry.packed, &decoding_);
   num_moves_ -= num_moves_ == kUnlimited ? 0 : 1;
+  if (codec_->lossless()) {
+    ErasePacked(entry);
+  } else {  // may still be erased for the block's sake
+    CountPacked(entry, -1);
+    entry.restored = true;
+    store_->Refresh(*entry.packed);
+  }
   const std::optional<BlockId> block = pool_.Allocate();
   if (!block) {
-    entries_.erase(it);
+    Drop(it);
     return std::nullopt;
   }
   codec_->Decode(decoding_, entry.parent == 0, *block);
@@ -201,15 +247,6 @@ bool PrefixCache::PackAhead(int num_free, int max_moves) {
     }
   }
   return any;
-}
-
-PackingStats PrefixCache::packing() const {
-  PackingStats stats = packing_;
-  if (store_) {
-    stats.num_packed = store_->num_items();
-    stats.packed_bytes = static_cast<int64_t>(store_->item_bytes());
-  }
-  return stats;
 }
 
 }  // namespace lynx

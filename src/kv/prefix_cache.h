@@ -6,11 +6,14 @@
 // tokens and salt are equal, so that a hash collision cannot give another prompt's KV. Entry ids
 // are never reused, so a parent that was evicted and computed again does not adopt old children.
 //
-// With a codec (kv.resident: exact) a block without owners whose memory is needed is not dropped
-// but encoded, losslessly, into blocks that the pool lends (PackedStore). A hit decodes it into a
-// block again and forgets the encoding, so that KV is kept in one form at a time. When there is
-// nothing left to encode, the packed entry that was encoded (or matched) least recently is dropped.
-// Encoding and decoding a block are *moves*; a step gets a number of them, so that it ends in time.
+// With a codec (kv.resident: exact, 8bit) a block without owners whose memory is needed is not
+// dropped but encoded into blocks that the pool lends (PackedStore), and a hit decodes it into a
+// block again. With a lossless codec that forgets the encoding, so that KV is kept in one form at a
+// time. What a lossy one has decoded is never encoded again, which would lose more each time: the
+// bytes stay, as long as nothing else wants their room, and the block goes back to them. When there
+// is nothing left to encode, the packed entry that was encoded (or matched) least recently is
+// dropped. Encoding and decoding a block are *moves*; a step gets a number of them, so that it ends
+// in time.
 #pragma once
 
 #include <xxhash.h>
@@ -43,11 +46,11 @@ struct PrefixMatch {
 
 // Packed KV, see above. Counters are cumulative.
 struct PackingStats {
-  int64_t num_packed = 0;    // blocks that are packed now
+  int64_t num_packed = 0;    // blocks that are packed now and nowhere else
   int64_t packed_bytes = 0;  // what they were encoded to
   int64_t num_encoded = 0;   // blocks
   int64_t num_restored = 0;  // decoded for a hit
-  int64_t num_dropped = 0;   // packed ones whose room was needed
+  int64_t num_dropped = 0;   // encodings whose room was needed
 };
 
 // One thread. Works on the pool, which outlives it.
@@ -80,14 +83,15 @@ class PrefixCache {
   int num_moves() const { return num_moves_; }
   // Encodes up to max_moves blocks while fewer than num_free blocks are free. False: nothing to do.
   bool PackAhead(int num_free, int max_moves);
-  PackingStats packing() const;
+  const PackingStats& packing() const { return packing_; }
 
  private:
   struct Entry {
     PrefixId id = 0;
     PrefixId parent = 0;
     BlockId block = -1;  // -1: its KV is packed
-    PackedStore::Handle packed = {};
+    std::optional<PackedStore::Handle> packed;
+    bool restored = false;  // the block has, or gets, what a lossy codec made of `packed`
     std::array<TokenId, kBlockSize> tokens = {};
     std::string salt;  // kept by first blocks; the others inherit it through their parent
   };
@@ -97,11 +101,16 @@ class PrefixCache {
   const Entry* Find(const PrefixKey& key, PrefixId parent, std::span<const TokenId> tokens,
                     std::string_view salt) const;
   void Keep(Entry& entry, const PrefixKey& key, BlockId block);
+  Entry& EntryOf(BlockId cached) { return entries_.at(key_of_block_[cached]); }
   void Drop(Entries::iterator entry);
+  void ErasePacked(Entry& entry);
+  void CountPacked(const Entry& entry, int sign);
   void ProtectMatch(const PrefixMatch& match);
   void MakeRoom();
-  void Pack(BlockId block);
+  void DropOldestPacked();
   bool TakeBackBlock();
+  void Pack(BlockId block);
+  void PutBack(Entries::iterator it);
   std::optional<BlockId> Restore(const PrefixKey& key);
 
   BlockPool& pool_;

@@ -111,6 +111,7 @@ class ClusterClientImpl final : public ClusterClient {
         state.block_size = static_cast<int>(d.info.block_size());
         state.max_model_len = static_cast<int>(d.info.max_model_len());
         state.kv_dtype = d.info.kv_dtype();
+        state.kv_resident = d.info.kv_resident();
         state.codec = d.info.codec();
         states.push_back(std::move(state));
       }

@@ -190,6 +190,7 @@ constexpr Counter kCounters[] = {
     {"blocks_packed", &EngineStats::blocks_packed},
     {"packed_tokens", &EngineStats::packed_tokens},
     {"packed_bytes", &EngineStats::packed_bytes},
+    {"encoded_tokens", &EngineStats::encoded_tokens},
     {"restored_tokens", &EngineStats::restored_tokens},
     {"pack_ns", &EngineStats::pack_ns},
     {"unpack_ns", &EngineStats::unpack_ns},

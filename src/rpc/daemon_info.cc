@@ -26,6 +26,9 @@ std::string Disagreement(const v1::DaemonInfo& here, const v1::DaemonInfo& there
   LYNX_COMPARE(head_dim);
   LYNX_COMPARE(block_size);
   LYNX_COMPARE(codec);
+  if ((here.kv_resident() == "8bit") != (there.kv_resident() == "8bit")) {
+    return differ("kv_resident", here.kv_resident(), there.kv_resident());
+  }
   LYNX_COMPARE(prefill_tensor_parallel_size);
   LYNX_COMPARE(decode_tensor_parallel_size);
   if (here.send_plan_hash() != there.send_plan_hash()) {

@@ -146,13 +146,15 @@ TEST(ClusterConfig, TheMemoryFractionHasTwoNames) {
   }
 }
 
-TEST(ClusterConfig, ResidentIsBf16OrExact) {
-  const auto config = ParseClusterConfig("kv: {resident: exact}\n", "c.yaml");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->kv.resident, "exact");
-  EXPECT_THAT(ToYaml(*config), HasSubstr("resident: exact"));
-  EXPECT_EQ(Error("kv: {resident: 8bit}\n"),
-            "c.yaml:1: kv.resident: '8bit' is not one of bf16, exact");
+TEST(ClusterConfig, ResidentIsBf16ExactOr8Bit) {
+  for (const std::string resident : {"bf16", "exact", "8bit"}) {
+    const auto config = ParseClusterConfig("kv: {resident: " + resident + "}\n", "c.yaml");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->kv.resident, resident);
+    EXPECT_THAT(ToYaml(*config), HasSubstr("resident: " + resident));
+  }
+  EXPECT_EQ(Error("kv: {resident: 4bit}\n"),
+            "c.yaml:1: kv.resident: '4bit' is not one of bf16, exact, 8bit");
 }
 
 TEST(ClusterConfig, FilesThatItNamesMustBeThere) {

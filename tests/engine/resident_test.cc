@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// kv.resident: exact: cached blocks are packed when their memory is needed.
+// kv.resident: exact, 8bit: cached blocks are packed when their memory is needed.
 #include <algorithm>
 #include <filesystem>
 #include <random>
 
 #include "loopback_fixture.h"
+#include "tests/model/cpu_ranks.h"
 
 namespace lynx {
 namespace {
 
 using Stage = ScriptedLink::Stage;
 
-EngineOptions Packing(EngineOptions options) {
-  options.pack_cached_blocks = true;
+EngineOptions Packing(EngineOptions options, Resident resident = Resident::kExact) {
+  options.resident = resident;
   return options;
 }
 
@@ -67,6 +68,61 @@ TEST(Resident, ExactHoldsAndFindsMoreInTheSameMemory) {
   RecordProperty("held_exact", static_cast<int>(exact.held()));
 }
 
+TEST(Resident, EightBitsHoldAndFindMoreThanExact) {
+  constexpr int kNumPrompts = 32;
+  const Repeats exact = RunTwice(Packing(WithBlocks(48)), kNumPrompts);
+  const Repeats eight = RunTwice(Packing(WithBlocks(48), Resident::k8Bit), kNumPrompts);
+  EXPECT_GT(eight.held(), exact.held());
+  EXPECT_GT(eight.hits(), exact.hits());
+  EXPECT_GT(eight.second.restored_tokens, 0);
+  EXPECT_GT(eight.second.encoded_tokens, 0);
+  EXPECT_LT(eight.first.packed_bytes * exact.first.packed_tokens,
+            exact.first.packed_bytes * eight.first.packed_tokens);
+  RecordProperty("held_exact", static_cast<int>(exact.held()));
+  RecordProperty("held_8bit", static_cast<int>(eight.held()));
+}
+
+// Requests one after another, whatever moves take and however long the pauses between them are.
+TEST(Resident, EightBitsGiveTheSameAnswersToTheSameRequests) {
+  constexpr int kNumPrompts = 24;
+  const auto run = [](int64_t tick_ns, int num_pauses) {
+    EngineOptions options = Packing(WithBlocks(40), Resident::k8Bit);
+    options.itl_target_ms = 50;
+    options.clock_ns = [tick_ns, now = int64_t{1}]() mutable { return now += tick_ns; };
+    Colocated c(options);
+    std::vector<std::vector<TokenId>> texts;
+    for (int i = 0; i < 3 * kNumPrompts; ++i) {
+      const int turn = i % (2 * kNumPrompts);  // there and back
+      const int prompt = std::min(turn, 2 * kNumPrompts - 1 - turn);
+      texts.push_back(c.Run(MakeRequest(std::to_string(i), RandomPrompt(200 + prompt, prompt), 80,
+                                        0.8f, prompt))
+                          .tokens);
+      for (int pause = 0; pause < num_pauses; ++pause) c.engine->Step();
+    }
+    EXPECT_GT(c.engine->stats().restored_tokens, 0);
+    return texts;
+  };
+  const auto texts = run(100, 0);
+  EXPECT_EQ(run(100, 20), texts);
+  EXPECT_EQ(run(20'000'000, 3), texts);
+}
+
+// The prefill side's KV of a prefix may be another than the decode side's.
+TEST(Resident, InEightBitsThePrefillSideJudgesNothing) {
+  for (const VerifyMode mode : {VerifyMode::kSource, VerifyMode::kHold, VerifyMode::kAuto}) {
+    for (const Resident resident : {Resident::kExact, Resident::k8Bit}) {
+      EngineOptions options = Packing(WithBlocks(64), resident);
+      options.verify = mode;
+      Pair pair(options, options);
+      int asked = 0;
+      pair.link.allow = [&](Stage s) { return s != Stage::kTarget || ++asked % 40 == 0; };
+      const Request request = MakeRequest("r", RandomPrompt(300, 1), 40);
+      EXPECT_EQ(pair.Run(request).tokens, Alone(request)) << "nothing was found in a cache";
+      EXPECT_EQ(pair.decode->stats().source_tokens > 0, resident == Resident::kExact);
+    }
+  }
+}
+
 TEST(Resident, PreemptionAndTinyPoolsDoNotChangeText) {
   for (const int num_blocks : {5, 6, 9}) {  // each request needs 4 in the end
     Colocated c(Packing(WithBlocks(num_blocks)));
@@ -116,9 +172,9 @@ TEST(Resident, RestoringLeavesRunningAnswersTheirSteps) {
   EXPECT_EQ(c.clients["answer"].tokens, Alone(MakeRequest("answer", RandomPrompt(30, 3), 200)));
 }
 
-TEST(Resident, BothSidesOfAHandoffPack) {
+void PackOnBothSidesOfAHandoff(Resident resident) {
   std::mt19937 rng(7);
-  EngineOptions options = Packing(WithBlocks(14));
+  EngineOptions options = Packing(WithBlocks(14), resident);
   options.max_waiting = 400;
   options.max_local_prefill_length = 40;
   Pair pair(options, options);
@@ -141,6 +197,7 @@ TEST(Resident, BothSidesOfAHandoffPack) {
   pair.ExpectNoLeak();
   for (const Request& r : requests) {
     const auto& got = pair.clients[r.id].tokens;
+    if (resident == Resident::k8Bit) continue;
     const auto want = Alone(r);
     ASSERT_LE(got.size(), want.size());
     EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << r.id;
@@ -148,6 +205,37 @@ TEST(Resident, BothSidesOfAHandoffPack) {
   for (const Engine* e : {pair.prefill.get(), pair.decode.get()}) {
     EXPECT_GT(e->stats().restored_tokens, 0);
   }
+}
+
+TEST(Resident, BothSidesOfAHandoffPack) { PackOnBothSidesOfAHandoff(Resident::kExact); }
+
+TEST(Resident, BothSidesOfAHandoffPackInEightBits) { PackOnBothSidesOfAHandoff(Resident::k8Bit); }
+
+// Each rank has its heads' KV in memory of its own; packed blocks lie in all of them.
+TEST(Resident, PacksWhatIsDividedAmongRanks) {
+  auto ranks =
+      CpuRanks::Load(LYNX_SOURCE_DIR "/tests/data/tiny_models/qwen3-qknorm", 2, {}, /*rows=*/256);
+  ASSERT_TRUE(ranks.ok()) << ranks.status();
+  const auto run = [&](const EngineOptions& options, EngineStats* stats) {
+    Colocated c(options, ranks->model.get());
+    std::vector<std::vector<TokenId>> texts;
+    for (int i = 0; i < 32; ++i) {
+      const int prompt = std::min(i, 31 - i);
+      texts.push_back(
+          c.Run(MakeRequest(std::to_string(i), RandomPrompt(195 + prompt, prompt), 4, 0.8f, prompt))
+              .tokens);
+    }
+    *stats = c.engine->stats();
+    return texts;
+  };
+  EngineStats bf16, exact, eight;
+  const auto want = run(WithBlocks(24), &bf16);
+  EXPECT_EQ(run(Packing(WithBlocks(24)), &exact), want);
+  const auto in_eight_bits = run(Packing(WithBlocks(24), Resident::k8Bit), &eight);
+  EXPECT_EQ(run(Packing(WithBlocks(24), Resident::k8Bit), &eight), in_eight_bits);
+  EXPECT_GT(exact.restored_tokens, 0);
+  EXPECT_GT(exact.prefix_hits, bf16.prefix_hits);
+  EXPECT_GT(eight.prefix_hits, exact.prefix_hits);
 }
 
 // The real sender, receiver and kernels; also with a float32 cache.

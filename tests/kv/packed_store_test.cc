@@ -58,19 +58,19 @@ class PackedStoreTest : public testing::TestWithParam<int> {
   KvPoolView pool_;
 };
 
-TEST_P(PackedStoreTest, GivesBackWhatWasPutAndLosesLessThanAPageEach) {
+TEST_P(PackedStoreTest, GivesBackWhatWasPutAndLosesLessThanAUnitEach) {
   PackedStore store(pool_);
-  const size_t page_bytes = layout_.block_bytes() / store.pages_per_block();
-  EXPECT_EQ(store.PagesFor(page_bytes), 1);
-  EXPECT_EQ(store.PagesFor(page_bytes + 1), 2);
+  const size_t unit_bytes = layout_.block_bytes() / store.units_per_block();
+  EXPECT_EQ(store.UnitsFor(unit_bytes), 1);
+  EXPECT_EQ(store.UnitsFor(unit_bytes + 1), 2);
   store.Lend(3);
   store.Lend(7);
   std::vector<std::pair<PackedStore::Handle, Bytes>> items;
-  for (uint32_t i = 0; store.num_free_pages() >= store.PagesFor(900 + i); ++i) {
+  for (uint32_t i = 0; store.num_free_units() >= store.UnitsFor(900 + i); ++i) {
     const Bytes bytes = Random(900 + i, i);
     items.emplace_back(store.Put({i, i}, bytes), bytes);
   }
-  EXPECT_GE(items.size(), 2 * layout_.block_bytes() / (920 + page_bytes));
+  EXPECT_GE(items.size(), 2 * layout_.block_bytes() / (920 + unit_bytes));
   for (const auto& [item, bytes] : items) EXPECT_EQ(Read(store, item), bytes);
 }
 
@@ -87,7 +87,7 @@ TEST_P(PackedStoreTest, OldestIsByPutAndTouch) {
   store.Erase(a);
   EXPECT_EQ(store.num_items(), 0);
   EXPECT_EQ(store.item_bytes(), 0u);
-  EXPECT_EQ(store.num_free_pages(), store.pages_per_block());
+  EXPECT_EQ(store.num_free_units(), store.units_per_block());
   EXPECT_EQ(store.GiveBack(), 0);
   EXPECT_TRUE(IsZero(0));
   EXPECT_EQ(store.num_blocks(), 0);
@@ -105,7 +105,7 @@ TEST_P(PackedStoreTest, RandomUseKeepsEveryByte) {
       case 0:
       case 1: {
         const Bytes bytes = Random(1 + rng() % 7000, step);
-        if (store.PagesFor(bytes.size()) <= store.num_free_pages()) {
+        if (store.UnitsFor(bytes.size()) <= store.num_free_units()) {
           items.emplace_back(store.Put({step, 1}, bytes), bytes);
         } else if (const BlockId block = rng() % kNumBlocks; lent.insert(block).second) {
           store.Lend(block);
@@ -123,20 +123,20 @@ TEST_P(PackedStoreTest, RandomUseKeepsEveryByte) {
         std::rotate(items.begin() + i, items.begin() + i + 1, items.end());
         break;
       case 4:
-        if (store.num_free_pages() < store.pages_per_block()) break;
+        if (store.num_free_units() < store.units_per_block()) break;
         const BlockId block = store.GiveBack();
         ASSERT_EQ(lent.erase(block), 1u);
         ASSERT_TRUE(IsZero(block));
         break;
     }
-    int num_pages = 0;
+    int num_units = 0;
     size_t num_bytes = 0;
     for (const auto& [item, bytes] : items) {
-      num_pages += store.PagesFor(bytes.size());
+      num_units += store.UnitsFor(bytes.size());
       num_bytes += bytes.size();
     }
     ASSERT_EQ(store.num_blocks(), static_cast<int>(lent.size()));
-    ASSERT_EQ(store.num_free_pages() + num_pages, store.num_blocks() * store.pages_per_block());
+    ASSERT_EQ(store.num_free_units() + num_units, store.num_blocks() * store.units_per_block());
     ASSERT_EQ(store.item_bytes(), num_bytes);
     if (items.empty()) continue;
     ASSERT_EQ(store.oldest(), items[0].first);

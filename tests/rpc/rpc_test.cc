@@ -137,6 +137,7 @@ v1::DaemonInfo ReadyInfo(const std::string& name) {
   info.set_protocol_version(kProtocolVersion);
   info.set_backend("cpu");
   info.set_codec("planes");
+  info.set_kv_resident("bf16");
   info.set_num_layers(2);
   return info;
 }
@@ -632,6 +633,11 @@ TEST(Handshake, NamesTheFieldAndBothValues) {
   there = ReadyInfo("prefill0");
   there.set_decode_tensor_parallel_size(2);
   EXPECT_EQ(Disagreement(here, there), "decode_tensor_parallel_size: 0 in decode0, 2 in prefill0");
+  there = ReadyInfo("prefill0");
+  there.set_kv_resident("exact");
+  EXPECT_EQ(Disagreement(here, there), "") << "without loss it does not matter";
+  there.set_kv_resident("8bit");
+  EXPECT_EQ(Disagreement(here, there), "kv_resident: bf16 in decode0, 8bit in prefill0");
   there = ReadyInfo("prefill0");
   there.set_model_hash(1);
   EXPECT_THAT(Disagreement(here, there), HasSubstr("model_hash: 0x0000000000000000 in decode0"));

@@ -8,14 +8,13 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "app/anchor_table.h"
 #include "app/build_engine.h"
 #include "app/stop_signals.h"
-#include "codec/anchor_widths.h"
 #include "codec/kv_page_codec.h"
 #include "core/log.h"
 #include "engine/anchor_options.h"
@@ -141,15 +140,6 @@ std::function<void(const LoadProgress&)> ReportTo(InfoBoard& board) {
   };
 }
 
-absl::StatusOr<AnchorOptions> LoadAnchorOptions(const ClusterConfig& config, const SendPlan& plan,
-                                                const KvLayout& layout) {
-  std::optional<AnchorWidths> table;
-  if (!config.kv.anchor_table.empty()) {
-    LYNX_ASSIGN_OR_RETURN(table, ReadAnchorWidths(config.kv.anchor_table, layout.num_layers));
-  }
-  return MakeAnchorOptions(config.kv.anchor, table, plan, layout);
-}
-
 // KV of another degree is handed over bit for bit, but it is not what this side would have computed
 // (docs/numerics.md).
 bool HasOneDegree(const DaemonOptions& options) {
@@ -233,7 +223,9 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
       DefaultSendPlan(*daemon->codec, model.num_layers, config.kv.target == "exact");
   AnchorOptions anchors;
   if (options.role == Role::kDecode && config.kv.codec == "planes") {
-    LYNX_ASSIGN_OR_RETURN(anchors, LoadAnchorOptions(config, plan, layout));
+    LYNX_ASSIGN_OR_RETURN(const auto table,
+                          FindAnchorTable(config, daemon->model->hash(), model.num_layers));
+    LYNX_ASSIGN_OR_RETURN(anchors, MakeAnchorOptions(config.kv.anchor, table, plan, layout));
   }
   // Before the KV pool: chunks in device memory take their part of it.
   if (options.role != Role::kColocated) {

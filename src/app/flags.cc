@@ -121,7 +121,8 @@ void ConfigFlags::AddEngine(CLI::App& command) {
   Set(command, "--cpu-target", absl::StrJoin(cpu::kTargetNames, ", ").c_str(),
       [](Config& c) { return &c.cpu_target; });
   Set(command, "--cache-dir",
-      "Where packed weights are kept (default $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: nowhere)",
+      "Where packed weights and anchor tables are kept (default $XDG_CACHE_HOME/lynx or "
+      "~/.cache/lynx; off: nowhere)",
       [](Config& c) { return &c.cache_dir; });
   Add<int>(command, "--tensor-parallel-size",
            "Ranks that share the model of each engine: GPUs, or parts of its threads (also -tp)",
@@ -165,9 +166,12 @@ void ConfigFlags::AddHandoff(CLI::App& command) {
       [](Config& c) { return &c.kv.codec; });
   Set(command, "--kv-target", "exact, or 8bit", [](Config& c) { return &c.kv.target; });
   Set(command, "--anchor",
-      "What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, target, or auto",
+      "What travels first with codec planes: default (the table, else k4v2), k2v2 .. k4v4, table, "
+      "target, or auto",
       [](Config& c) { return &c.kv.anchor; });
-  Set(command, "--anchor-table", "File of `lynx calibrate`, for --anchor table or auto",
+  Set(command, "--anchor-table",
+      "File of `lynx calibrate`, for --anchor default, table or auto (default: what calibrate has "
+      "kept of this model in --cache-dir)",
       [](Config& c) { return &c.kv.anchor_table; });
   Add<std::string>(command, "--speculation",
                    "on or off: draft on the anchor while the rest travels",

@@ -131,7 +131,12 @@ void AddCalibrate(CLI::App& app, Commands* commands) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Find how many bits of each layer the anchor should hold");
   command->add_option("--model", options->config.model, "Model")->required();
-  command->add_option("--output", options->output, "File for the table");
+  command->add_option(
+      "--output", options->output,
+      "File for the table (default: where the daemons look for it, in --cache-dir)");
+  command->add_option("--cache-dir", options->config.cache_dir,
+                      "As of the daemons (default $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: the "
+                      "table is only printed)");
   command->add_option("--bits", options->bits, "Average code bits")
       ->check(NumberIn(2, 4))
       ->capture_default_str();

@@ -420,10 +420,6 @@ absl::Status CheckAnchor(const ClusterConfig& config) {
   if (kv.anchor == "table" && kv.anchor_table.empty()) {
     return absl::InvalidArgumentError("kv.anchor: table: kv.anchor_table is missing");
   }
-  if (!kv.anchor_table.empty() && kv.anchor != "table" && kv.anchor != "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("kv.anchor_table: not used by kv.anchor: ", kv.anchor));
-  }
   return absl::OkStatus();
 }
 

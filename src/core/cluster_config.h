@@ -40,7 +40,8 @@ struct ClusterConfig {
   std::string compute = "fast";
   std::string device = "cpu";
   std::string cpu_target = "auto";
-  std::string cache_dir;  // of packed weights; "": $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: none
+  // Of packed weights and anchor tables; "": $XDG_CACHE_HOME/lynx or ~/.cache/lynx; off: none.
+  std::string cache_dir;
   std::string chat_template;
   std::string generation_config = "auto";  // or "vllm": neutral defaults
   std::string api_key_file;
@@ -61,9 +62,10 @@ struct ClusterConfig {
     // How the prefix cache keeps what nobody uses: bf16, exact (packed losslessly), or 8bit
     // (packed with loss: what it gives back is not what was computed).
     std::string resident = "bf16";
-    // What travels first with codec planes: default (k4v2), k2v2 .. k4v4, table, target, auto.
+    // What travels first with codec planes: default (the table, else k4v2), k2v2 .. k4v4, table,
+    // target, auto.
     std::string anchor = "default";
-    std::string anchor_table;  // a file of `lynx calibrate`
+    std::string anchor_table;  // a file of `lynx calibrate`; other anchors leave it unused
   } kv;
   struct {
     bool enabled = true;

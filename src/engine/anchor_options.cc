@@ -98,7 +98,7 @@ absl::StatusOr<AnchorOptions> MakeAnchorOptions(std::string_view anchor,
   const CandidateMaker make(table, plan, layout);
   AnchorOptions options;
   options.whole = make.Whole();
-  if (anchor == "default") anchor = kDefaultAnchor;
+  if (anchor == "default") anchor = table ? "table" : kDefaultAnchor;
   if (anchor == "auto") {
     AddAll(make, table, layout.num_layers, &options);
   } else if (anchor == "target") {

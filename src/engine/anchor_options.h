@@ -12,7 +12,7 @@
 namespace lynx {
 
 // anchor: one of
-//   default   k4v2
+//   default   the table, or k4v2 without one
 //   k3v2 …    so many code bits of all keys and of all values
 //   table     the widths of kv.anchor_table
 //   target    all that is sent, in one stage

@@ -82,7 +82,7 @@ TEST_F(Anchors, TheTextIsTheColocatedText) {
           }
           if (anchor == "auto") continue;
           EXPECT_EQ(t.estimated_anchor_ns, 0);
-          EXPECT_EQ(t.anchor, anchor == "default" ? "k4v2" : anchor);
+          EXPECT_EQ(t.anchor, anchor == "default" ? "table" : anchor);
         }
         pair.ExpectNoLeak();
       }
@@ -151,6 +151,19 @@ TEST(AnchorOptions, ATableAddsCandidates) {
   EXPECT_EQ(all.candidates[all.fallback].planes, PlanesOfWidths(table));
   table.damage.clear();
   EXPECT_EQ(Options("auto", layout, table).candidates.size(), 7u);
+}
+
+TEST(AnchorOptions, TheDefaultIsTheTableIfThereIsOne) {
+  const KvLayout layout{4, 1, 16, KvDtype::kBf16};
+  for (const bool has_table : {false, true}) {
+    const AnchorWidths table = has_table ? Table(4) : *UniformWidths("k4v2", 4);
+    const AnchorOptions options =
+        Options("default", layout, has_table ? std::optional(table) : std::nullopt);
+    ASSERT_EQ(options.candidates.size(), 1u);
+    EXPECT_EQ(options.candidates[0].name, has_table ? "table" : "k4v2");
+    EXPECT_EQ(options.candidates[0].planes, PlanesOfWidths(table));
+    EXPECT_EQ(Options("k4v2", layout, table).candidates[0].name, "k4v2");
+  }
 }
 
 TEST(AnchorOptions, WhatCannotBeIsNamed) {

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
+#include "app/anchor_table.h"
 #include "app/build_engine.h"
 #include "bench/accuracy/kv_accuracy.h"
 #include "bench/json_lines.h"
@@ -60,6 +62,26 @@ void Print(const AnchorWidths& widths) {
   }
 }
 
+// Says how the table came about. The file is there as a whole or not at all.
+absl::Status Write(const CalibrateOptions& options, const std::string& path,
+                   const AnchorWidths& widths) {
+  namespace fs = std::filesystem;
+  const std::string part = absl::StrCat(path, ".part");
+  std::error_code error;
+  if (options.output.empty()) fs::create_directories(fs::path(path).parent_path(), error);
+  std::ofstream file(part);
+  file << "# lynx calibrate --model " << fs::path(options.config.model).filename().string()
+       << " --bits " << options.bits << " --prompt-tokens " << options.prompt_tokens
+       << " --prompts " << options.prompts << '\n'
+       << ToYaml(widths);
+  file.close();
+  if (file) fs::rename(part, path, error);
+  if (!file || error)
+    return absl::InvalidArgumentError(absl::StrCat("--output: cannot write ", path));
+  std::fprintf(stderr, "written: %s\n", path.c_str());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunCalibrate(const CalibrateOptions& options) {
@@ -85,11 +107,9 @@ absl::Status RunCalibrate(const CalibrateOptions& options) {
   AnchorWidths widths = AllocateWidths(damage, options.bits);
   widths.damage = std::move(damage);
   Print(widths);
-  if (options.output.empty()) return absl::OkStatus();
-  std::ofstream file(options.output);
-  file << ToYaml(widths);
-  if (file.flush()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--output: cannot write ", options.output));
+  const std::string path =
+      options.output.empty() ? KeptAnchorTable(options.config, model->hash()) : options.output;
+  return path.empty() ? absl::OkStatus() : Write(options, path, widths);
 }
 
 }  // namespace lynx

@@ -10,13 +10,13 @@
 namespace lynx {
 
 struct CalibrateOptions {
-  ClusterConfig config;  // model, compute, cpu_target
+  ClusterConfig config;  // model, cache_dir, compute, cpu_target
   int threads = 0;
   int prompt_tokens = 1024;
   int prompts = 4;
-  double bits = 3.0;  // average code bits of the anchor
+  double bits = 2.75;  // average code bits of the anchor
   std::string corpus = "bench/prompts";
-  std::string output;  // file to write; empty: print only
+  std::string output;  // file to write; empty: where the daemons look for it (app/anchor_table.h)
 };
 
 // Prints one JSON object per layer (key_damage, value_damage in nats, key_bits, value_bits) and

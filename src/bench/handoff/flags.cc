@@ -28,7 +28,7 @@ void AddBenchHandoffFlags(CLI::App& command, BenchHandoffOptions* o) {
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--anchor-table", o->config.kv.anchor_table,
-                     "File of lynx calibrate, for anchors table and auto");
+                     "File of lynx calibrate, for anchors default, table and auto");
   command.add_option("--busy", o->busy, "The prefill daemon is idle, busy, or both in turn")
       ->capture_default_str();
   command.add_flag("--prefill-cached", o->prefill_cached,

@@ -110,11 +110,7 @@ class HandoffBench {
     MakeAbsolute(&config.model);
     config.kv.codec = key.first;
     config.kv.anchor = key.second;
-    if (key.second == "table" || key.second == "auto") {
-      MakeAbsolute(&config.kv.anchor_table);
-    } else {
-      config.kv.anchor_table.clear();
-    }
+    MakeAbsolute(&config.kv.anchor_table);
     config.log_level = "warn";
     config.max_model_len =
         questions_.of_length.rbegin()->first + options_.max_tokens + kModelLenMargin;

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "app/anchor_table.h"
+#include "app/build_engine.h"
 #include "bench/accuracy/accuracy.h"
 #include "codec/anchor_widths.h"
 
@@ -52,7 +54,9 @@ TEST_F(CalibrateTest, WritesATableOfTheAverageThatTheBenchReads) {
   ASSERT_TRUE(widths.ok()) << widths.status();
   int sum = 0;
   for (const int bits : widths->bits) sum += bits;
-  EXPECT_EQ(sum, 3 * 2 * kNumLayers);
+  EXPECT_EQ(sum, 2.75 * 2 * kNumLayers);
+  EXPECT_THAT(yaml.str(), HasSubstr("# lynx calibrate --model llama-gqa-tied.Q4_1.gguf --bits 2.75 "
+                                    "--prompt-tokens 380 --prompts 1\n"));
 
   BenchAccuracyOptions bench{.threads = 1, .codecs = {"planes"}, .prompts = 1};
   bench.config.model = kModel;
@@ -65,6 +69,19 @@ TEST_F(CalibrateTest, WritesATableOfTheAverageThatTheBenchReads) {
   EXPECT_THAT(lines, HasSubstr("\"planes\":\"exact\",\"prompt_tokens\":380,\"n\":1"));
   EXPECT_THAT(lines, HasSubstr("\"agreement\":1.0"));
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
+}
+
+TEST_F(CalibrateTest, WithoutAnOutputTheDaemonsFindTheTable) {
+  CalibrateOptions options = Options();
+  options.output.clear();
+  options.config.cache_dir = folder_ / "cache";
+  ASSERT_TRUE(RunCalibrate(options).ok());
+  const auto backend = MakeBackend(options.config, 1);
+  const auto model = Model::Load(kModel, **backend, /*max_rows=*/64);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto table = FindAnchorTable(options.config, (*model)->hash(), kNumLayers);
+  ASSERT_TRUE(table.ok() && *table) << table.status();
+  EXPECT_EQ((*table)->bits.size(), 2u * kNumLayers);
 }
 
 TEST_F(CalibrateTest, WrongArgumentsAreNamed) {

@@ -277,11 +277,11 @@ class HandoffBench {
     std::lock_guard lock(mutex_);
     stopped_ = true;
     for (const auto& [key, cluster] : clusters_) cluster->Kill();
-  HandoffPlacement placement_;
   }
 
   const BenchHandoffOptions& options_;
   const HandoffGrid grid_;
+  HandoffPlacement placement_;
   HandoffQuestions questions_;
   JsonLines json_;
   std::unique_ptr<RunDirectory> directory_;

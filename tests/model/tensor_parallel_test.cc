@@ -12,6 +12,7 @@
 #include <random>
 
 #include "tests/formats/file_builders.h"
+#include "tests/kernels_cpu/float_vectors.h"
 #include "tests/model/cpu_ranks.h"
 #include "tests/model/sequence_runner.h"
 #include "tests/model/smollm.h"
@@ -20,6 +21,7 @@ namespace lynx {
 namespace {
 
 using cpu::CpuBackend;
+using cpu::SameBits;
 using cpu::Target;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -95,10 +97,6 @@ float LargestDifference(const std::vector<float>& a, const std::vector<float>& b
   float worst = 0;
   for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
   return worst;
-}
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 struct Undivided {

@@ -73,13 +73,24 @@ absl::StatusOr<int> OpenLocked(const std::string& path) {
 
 }  // namespace
 
+std::string PackedFileName::Text() const {
+  const auto hex = [](uint64_t hash) { return absl::Hex(hash, absl::kZeroPad16); };
+  return absl::StrCat(hex(place), "-", hex(model), "-", hex(form), ".pack");
+}
+
+uint64_t PackedFileName::Key() const {
+  const uint64_t made_from[] = {model, form};
+  return XXH3_64bits(made_from, sizeof(made_from));
+}
+
 // ---- reading -----------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<PackedFile>> PackedFile::Open(const std::string& path,
-                                                             uint64_t key) {
+absl::StatusOr<std::unique_ptr<PackedFile>> PackedFile::Open(const std::string& directory,
+                                                             const PackedFileName& name) {
+  const std::string path = absl::StrCat(directory, "/", name.Text());
   LYNX_ASSIGN_OR_RETURN(auto bytes, LeasedFile::Open(path));
   std::unique_ptr<PackedFile> file(new PackedFile(path, std::move(bytes)));
-  LYNX_RETURN_IF_ERROR(file->CheckTable(key));
+  LYNX_RETURN_IF_ERROR(file->CheckTable(name.Key()));
   return file;
 }
 
@@ -129,9 +140,12 @@ absl::StatusOr<std::span<const std::byte>> PackedFile::Next() {
 
 // ---- writing -----------------------------------------------------------------------------------
 
-PackedFileWriter::PackedFileWriter(std::string path, uint64_t key,
+PackedFileWriter::PackedFileWriter(std::string directory, const PackedFileName& name,
                                    std::vector<std::span<const std::byte>> matrices)
-    : path_(std::move(path)), key_(key), matrices_(std::move(matrices)) {
+    : directory_(std::move(directory)),
+      name_(name),
+      path_(absl::StrCat(directory_, "/", name.Text())),
+      matrices_(std::move(matrices)) {
   // Signals belong to the program's own threads; SIGXFSZ becomes an error of the write.
   sigset_t all, saved;
   sigfillset(&all);
@@ -150,9 +164,8 @@ void PackedFileWriter::Wait() {
 }
 
 void PackedFileWriter::Run() {
-  const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
   std::error_code error;
-  std::filesystem::create_directories(directory, error);
+  std::filesystem::create_directories(directory_, error);
   const std::string unfinished = path_ + ".tmp";
   const absl::StatusOr<int> fd = OpenLocked(unfinished);
   if (!fd.ok()) {
@@ -163,13 +176,30 @@ void PackedFileWriter::Run() {
   absl::Status status = Write(*fd);
   if (status.ok() && std::rename(unfinished.c_str(), path_.c_str()) != 0) status = Error();
   if (status.ok()) {
-    SyncDirectory(directory.string());
+    SyncDirectory(directory_);
     spdlog::info("weight cache: wrote {}", path_);
+    RemoveFormerModels();
   } else {
     unlink(unfinished.c_str());
     if (!absl::IsCancelled(status)) Warn(path_, status);
   }
   close(*fd);
+}
+
+// A process that maps one keeps its bytes.
+void PackedFileWriter::RemoveFormerModels() const {
+  const std::string own = name_.Text();
+  const std::string place = own.substr(0, own.find('-') + 1);
+  const std::string model = own.substr(0, own.rfind('-') + 1);
+  std::error_code error, not_removed;
+  for (std::filesystem::directory_iterator it(directory_, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(place) || name.starts_with(model) || !name.ends_with(".pack")) continue;
+    if (std::filesystem::remove(it->path(), not_removed)) {
+      spdlog::info("weight cache: removed {}: its model has changed", it->path().string());
+    }
+  }
 }
 
 absl::Status PackedFileWriter::Write(int fd) {
@@ -189,7 +219,7 @@ absl::Status PackedFileWriter::Write(int fd) {
     end = offset + matrix.size();
     offset = Aligned(end);
   }
-  PackedFileHeader header{.key = key_,
+  PackedFileHeader header{.key = name_.Key(),
                           .file_bytes = end,
                           .version = kVersion,
                           .num_matrices = static_cast<uint32_t>(entries.size())};

@@ -22,9 +22,20 @@
 
 namespace lynx {
 
+// PLACE-MODEL-FORM.pack, in hexadecimal: hashes of what a file was made from (weights.h). A place
+// has one model at a time: who writes a file there removes those of the models before.
+struct PackedFileName {
+  uint64_t place;  // the model's path
+  uint64_t model;  // what lies there
+  uint64_t form;   // the layout of the matrices, and the shard
+
+  std::string Text() const;
+  uint64_t Key() const;  // of model and form
+};
+
 struct PackedFileHeader {
   char magic[8];  // "LYNXPACK"
-  uint64_t key;   // what the matrices were made from (weights.h)
+  uint64_t key;   // PackedFileName's
   uint64_t file_bytes;
   uint32_t version;
   uint32_t num_matrices;
@@ -43,8 +54,9 @@ static_assert(sizeof(PackedFileEntry) == 24);
 class PackedFile {
  public:
   // kNotFound: there is none. kUnavailable: it cannot be read. kDataLoss: it is not what was
-  // written, or of another key.
-  static absl::StatusOr<std::unique_ptr<PackedFile>> Open(const std::string& path, uint64_t key);
+  // written, or made from something else than its name says.
+  static absl::StatusOr<std::unique_ptr<PackedFile>> Open(const std::string& directory,
+                                                          const PackedFileName& name);
 
   // The next matrix. kDataLoss when its bytes are not those that were written, or there is none.
   absl::StatusOr<std::span<const std::byte>> Next();
@@ -68,7 +80,7 @@ class PackedFile {
 class PackedFileWriter {
  public:
   // The matrices outlive this object. Does nothing when another process writes the same file.
-  PackedFileWriter(std::string path, uint64_t key,
+  PackedFileWriter(std::string directory, const PackedFileName& name,
                    std::vector<std::span<const std::byte>> matrices);
   // Waits; a file that is not complete then is given up, unless Wait was called before.
   ~PackedFileWriter();
@@ -78,9 +90,11 @@ class PackedFileWriter {
  private:
   absl::Status Write(int fd);
   void Run();
+  void RemoveFormerModels() const;
 
+  const std::string directory_;
+  const PackedFileName name_;
   const std::string path_;
-  const uint64_t key_;
   const std::vector<std::span<const std::byte>> matrices_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;

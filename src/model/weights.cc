@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -204,16 +205,23 @@ class Loader {
   std::map<std::pair<WeightType, WeightType>, int> conversions_;  // file's type, memory's type
 };
 
-uint64_t PackedFileKey(const ModelFiles& files, const std::string& layout, const ShardSpec& shard) {
-  std::string key = absl::StrCat(HashModel(files), " ", layout, " ", shard.rank, "/", shard.size);
+uint64_t Hash(const std::string& text) { return XXH64(text.data(), text.size(), 0); }
+
+PackedFileName NameOfPackedFile(const ModelFiles& files, const std::string& layout,
+                                const ShardSpec& shard) {
   std::set<std::string> paths;
   for (const TensorInfo& tensor : files.tensors()) paths.insert(tensor.file);
+  std::string model = absl::StrCat(HashModel(files));
   for (const std::string& path : paths) {
     struct stat info = {};
     stat(path.c_str(), &info);
-    absl::StrAppend(&key, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec);
+    absl::StrAppend(&model, " ", info.st_size, " ", info.st_mtim.tv_sec, ".", info.st_mtim.tv_nsec);
   }
-  return XXH64(key.data(), key.size(), 0);
+  std::error_code ignored;
+  const auto first = std::filesystem::absolute(*paths.begin(), ignored).lexically_normal();
+  return {.place = Hash(first.string()),
+          .model = Hash(model),
+          .form = Hash(absl::StrCat(layout, " ", shard.rank, "/", shard.size))};
 }
 
 }  // namespace
@@ -255,10 +263,9 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backe
   if (cache_directory.empty() || backend.packed_layout() == nullptr) {
     return Loader(files, backend, shard, progress, nullptr).Load();
   }
-  const uint64_t key = PackedFileKey(files, backend.packed_layout(), shard);
-  const std::string path =
-      absl::StrCat(cache_directory, "/weights/", absl::Hex(key, absl::kZeroPad16), ".pack");
-  absl::StatusOr<std::unique_ptr<PackedFile>> cached = PackedFile::Open(path, key);
+  const std::string directory = absl::StrCat(cache_directory, "/weights");
+  const PackedFileName name = NameOfPackedFile(files, backend.packed_layout(), shard);
+  absl::StatusOr<std::unique_ptr<PackedFile>> cached = PackedFile::Open(directory, name);
   if (cached.ok()) {
     auto weights = Loader(files, backend, shard, progress, cached->get()).Load();
     if (!absl::IsDataLoss(weights.status())) {
@@ -272,7 +279,8 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backe
   }
   Loader loader(files, backend, shard, progress, nullptr);
   LYNX_ASSIGN_OR_RETURN(ModelWeights weights, loader.Load());
-  weights.packed_file_writer = std::make_unique<PackedFileWriter>(path, key, loader.TakePacked());
+  weights.packed_file_writer =
+      std::make_unique<PackedFileWriter>(directory, name, loader.TakePacked());
   return weights;
 }
 

@@ -65,9 +65,9 @@ absl::Status CheckShards(const ModelFiles& files, int num_ranks);
 // the result. kResourceExhausted when the back-end's memory does not hold it.
 //
 // With a cache directory, packed matrices are mapped from a file there if it has them, and written
-// to it if not (packed_file.h). The file's name says what it was made from: the model's hash, sizes
-// and times of its files, the layout of the back-end and the shard. A file that is damaged, or
-// cannot be written, is a line in the log and nothing else.
+// to it if not (packed_file.h). The file's name says what it was made from: the model's path, its
+// hash, sizes and times of its files, the layout of the back-end and the shard. A file that is
+// damaged, or cannot be written, is a line in the log and nothing else.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelFiles& files, Backend& backend,
                                          const ShardSpec& shard,
                                          const std::function<void(const LoadProgress&)>& progress,

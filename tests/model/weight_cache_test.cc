@@ -22,6 +22,8 @@ namespace lynx {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -249,9 +251,32 @@ TEST_F(WeightCacheTest, AnotherModelUnderThePathIsAMiss) {
   Overwrite(path, -1, static_cast<char>(ByteAt(path, -1) ^ 1));
   fs::last_write_time(path, time);
   EXPECT_EQ(Load(path).source(), Source::kPacked);
-  EXPECT_EQ(Load(CopyOf(kLlama)).source(), Source::kMapped);
+  EXPECT_EQ(Load(CopyOf(kLlama)).source(), Source::kPacked);
+  EXPECT_EQ(Load(path).source(), Source::kMapped);
   fs::last_write_time(path, time + std::chrono::seconds(1));
   EXPECT_EQ(Load(path).source(), Source::kPacked);
+}
+
+TEST_F(WeightCacheTest, FilesOfWhatAPathHeldBeforeAreRemoved) {
+  const fs::path model = root_ / "model";
+  fs::copy(kQwen3, model, fs::copy_options::recursive);
+  Load(kLlama);
+  const fs::path other = OnlyFile();
+  Load(model);
+  for (int rank : {0, 1}) Load(model, {rank, 2});
+  const Loaded before = Load(model);
+  ASSERT_EQ(before.source(), Source::kMapped);
+  const auto want = Bytes(before.weights);
+  EXPECT_THAT(Files(), SizeIs(4));
+
+  const fs::path weights = model / "model.safetensors";
+  fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(1));
+  EXPECT_EQ(Load(model, {0, 2}).source(), Source::kPacked);
+  EXPECT_THAT(Files(), AllOf(SizeIs(2), Contains(other)));
+  EXPECT_EQ(Load(model).source(), Source::kPacked);
+  EXPECT_THAT(Files(), SizeIs(3));
+  EXPECT_EQ(Load(model, {0, 2}).source(), Source::kMapped);
+  EXPECT_EQ(Bytes(before.weights), want);
 }
 
 TEST_F(WeightCacheTest, ADirectoryThatCannotBeWrittenIsNoError) {

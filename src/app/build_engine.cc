@@ -2,11 +2,11 @@
 #include "app/build_engine.h"
 
 #include <algorithm>
-#include <optional>
 #include <cstdlib>
-#include "absl/strings/str_join.h"
 #include <filesystem>
+#include <optional>
 
+#include "absl/strings/str_join.h"
 #include "app/cuda_library.h"
 #include "kernels/cpu/available_cores.h"
 #include "kernels/cpu/thread_collective.h"

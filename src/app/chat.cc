@@ -109,7 +109,8 @@ absl::StatusOr<std::string> Ask(const ChatOptions& options, HttpRequest request,
 absl::Status RunChat(const ChatOptions& options) {
   HttpRequest request;
   request.api_key = options.api_key;
-  LYNX_RETURN_IF_ERROR(ParseUrl(options.url, &request.host, &request.port));
+  const absl::Status parsed = ParseUrl(options.url, &request.host, &request.port);
+  if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("--url: ", parsed.message()));
   Json messages = Json::array();
   if (!options.system.empty()) {
     messages.push_back({{"role", "system"}, {"content", options.system}});

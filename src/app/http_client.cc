@@ -37,7 +37,8 @@ absl::Status ParseUrl(const std::string& url, std::string* host, int* port) {
   }
   const bool is_bare_word = !has_scheme && colon == std::string::npos;
   if (host->empty() || is_bare_word || url.starts_with("https://")) {
-    return absl::InvalidArgumentError(absl::StrCat("'", url, "' is not http://host:port"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", url, "' is not a URL such as http://127.0.0.1:8000"));
   }
   return absl::OkStatus();
 }

@@ -7,10 +7,9 @@
 //   1. the job takes a last block of its own (the transfer may still be reading the old one) and
 //      runs its rows again; the last one gives token 2. At most max_num_seqs jobs do so, and their
 //      rows are at most half of a step's; others tell with token 1 that they will not
-//   2. kHold: it goes on, a row per step. kAuto: it does until drafts come, and later while no
-//   prompt
-//      waits, unless the transfer is as good as over when token 1 is out: then the job ends there.
-//      kSource: it waits
+//   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits; while one does,
+//      for a few jobs, until drafts come; and where the transfer is as good as over when token 1
+//      is out the job ends there. kSource: it waits
 //   3. a round of drafts comes: one row group of the last token and the drafts; the accepted ones
 //      and one more go up. Rounds that come while a step runs wait for its end: the last counts
 // Decode side: drafts on the anchor as always, sends them back when no round is open or the open
@@ -30,6 +29,9 @@ namespace {
 // step of several rows takes longer there than one of one. Where drafts are often wrong, one is
 // dropped before there are so many.
 constexpr int kLeastLead = 8;
+
+// Of a step with prompts, answers that go on by themselves take at most one part in so many.
+constexpr int64_t kLeastPromptRatio = 8;
 
 // Tokens in the time of a step, below which the prefill side is no substitute for the target.
 constexpr double kLeastPace = 0.5;
@@ -322,10 +324,20 @@ State EngineImpl::StateBetweenRounds(const Sequence& s) const {
   return s.job.verify == VerifyMode::kSource ? State::kHolding : State::kRunning;
 }
 
-// kAuto: an idle prefill daemon goes on by itself; a busy one, too, until drafts come, which bring
-// more tokens for each of its long steps.
+// kAuto: an idle prefill daemon goes on by itself; a busy one gives token 2 and goes on until
+// drafts come, which bring more tokens for each of its long steps, with the jobs that were first
+// here.
 bool EngineImpl::MayGoOn(const Sequence& s) const {
-  return s.job.verify != VerifyMode::kAuto || s.round == 0 || !prompts_wait_;
+  const bool has_gone_on = s.num_tokens() > s.num_prompt_tokens + s.job.num_emitted + 1;
+  if (s.job.verify != VerifyMode::kAuto || !prompts_wait_ || !has_gone_on) return true;
+  if (s.round > 0) return false;
+  const int64_t most =
+      answer_step_ns_ > 0 ? prompt_step_ns_ / (kLeastPromptRatio * answer_step_ns_) : 0;
+  const auto num_before = std::count_if(seated_.begin(), seated_.end(), [&](const Owned& other) {
+    return other->answering() && other->job.verify == VerifyMode::kAuto && other->round == 0 &&
+           other->number < s.number;
+  });
+  return num_before < std::max<int64_t>(1, most);
 }
 
 // Whether more reports will come without a round, as things are.

@@ -484,6 +484,32 @@ TEST(Verify, ABusyPrefillSideGoesOnUntilItIsAsked) {
   pair.ExpectNoLeak();
 }
 
+// Prompts come before a crowd of answers: here a step takes as long with them as without.
+TEST(Verify, ABusyPrefillSideGoesOnForFew) {
+  EngineOptions prefill = Options(VerifyMode::kAuto);
+  prefill.max_num_batched_tokens = 16;
+  int64_t clock_ns = 0;
+  prefill.clock_ns = [&] { return clock_ns; };
+  Pair pair(Options(VerifyMode::kAuto), prefill);
+  pair.prefill_model.on_forward = [&](const ForwardBatch&) { clock_ns += 1000; };
+  pair.link.allow = [](Stage) { return false; };
+  for (const char* id : {"a", "c"}) {
+    pair.Submit(MakeRequest(id, RandomPrompt(130, id[0]), 100, 0.8f, 5));
+    while (pair.clients[id].tokens.size() < 2) pair.Step();
+  }
+  for (int i = 0; i < 8; ++i) {
+    pair.Submit(MakeRequest("b" + std::to_string(i), RandomPrompt(240, 3 + i), 1, 0.8f, 5));
+  }
+  pair.StepTimes(5);
+  const size_t first = pair.clients["a"].tokens.size(), second = pair.clients["c"].tokens.size();
+  pair.StepTimes(20);
+  EXPECT_GE(pair.clients["a"].tokens.size(), first + 15);
+  EXPECT_LE(pair.clients["c"].tokens.size(), second + 1);
+  pair.link.allow = [](Stage) { return true; };
+  pair.RunAll();
+  pair.ExpectNoLeak();
+}
+
 TEST(Verify, WhereAnswersComeSlowlyTheTargetIsUrgent) {
   const Request r = MakeRequest("a", RandomPrompt(130, 2), 60, 0.8f, 5);
   for (const VerifyMode mode : {VerifyMode::kSource, VerifyMode::kAuto}) {

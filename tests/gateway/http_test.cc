@@ -675,6 +675,7 @@ TEST_F(HttpTest, Metrics) {
   daemon.stats.step_rows = 900;
   daemon.block_size = 32;
   daemon.kv_dtype = "bf16";
+  daemon.kv_resident = "exact";
   daemon.codec = "none";
   generator_.set_daemons({daemon});
   Serve();
@@ -691,7 +692,8 @@ TEST_F(HttpTest, Metrics) {
         "role=\"decode\",reason=\"capacity\"} 4", "role=\"decode\",reason=\"deferred\"} 1",
         "role=\"decode\",reason=\"max_queue_size\"} 7",
         "role=\"gateway\",reason=\"max_num_requests\"} 0", "position=\"15\"} 6",
-        "role=\"decode\",block_size=\"32\",num_blocks=\"40\",cache_dtype=\"bf16\",codec=\"none\"} "
+        "role=\"decode\",block_size=\"32\",num_blocks=\"40\",cache_dtype=\"bf16\","
+        "resident=\"exact\",codec=\"none\"} "
         "1",
         "lynx:iteration_tokens_total_sum{model_name=\"tiny\",engine=\"0\",role=\"decode\"} 900",
         "vllm:iteration_tokens_total_bucket{model_name=\"tiny\",engine=\"0\",le=\"8\"} 2",

@@ -3,7 +3,6 @@
 // number of threads and the instruction set.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -77,13 +76,6 @@ std::vector<InvarianceCase> Cases() {
   }
   std::erase_if(cases, [](const auto& c) { return !std::filesystem::exists(c.path); });
   return cases;
-}
-
-std::vector<TokenId> RandomTokens(int n, int vocab_size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(n);
-  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % vocab_size);
-  return tokens;
 }
 
 class InvarianceTest : public testing::TestWithParam<InvarianceCase> {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,13 @@
 #include "model/model.h"
 
 namespace lynx {
+
+inline std::vector<TokenId> RandomTokens(int n, int vocab_size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> tokens(n);
+  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % vocab_size);
+  return tokens;
+}
 
 // One sequence's place in the pool.
 struct TestSequence {

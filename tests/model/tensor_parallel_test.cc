@@ -59,13 +59,6 @@ std::string BiasedModel() {
   return directory.path();
 }
 
-std::vector<TokenId> RandomTokens(int n, int vocab_size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(n);
-  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % vocab_size);
-  return tokens;
-}
-
 std::vector<float> AllLogits(Model& model, int chunk) {
   SequenceRunner runner(model, 16);
   TestSequence sequence = runner.NewSequence(kNumTokens);

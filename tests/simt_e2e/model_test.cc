@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <random>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -33,13 +32,6 @@ struct Loaded {
     runner = std::make_unique<SequenceRunner>(*model, 16);
   }
 };
-
-std::vector<TokenId> RandomTokens(int n, int vocab_size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> tokens(n);
-  for (TokenId& id : tokens) id = static_cast<TokenId>(random() % vocab_size);
-  return tokens;
-}
 
 std::vector<float> Logits(SequenceRunner& runner, int chunk) {
   runner.FreeAll();

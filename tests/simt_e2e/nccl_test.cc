@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <random>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "model/tensor_parallel.h"
 #include "simt/streams.h"
 #include "tests/conformance/device.h"
+#include "tests/kernels_cpu/float_vectors.h"
 #include "tests/model/sequence_runner.h"
 #include "tests/simt_e2e/simt_models.h"
 
@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kMaxCount = 5000;
 
+using cpu::SameBits;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 using RankData = std::vector<std::vector<float>>;
 
@@ -92,11 +93,6 @@ RankData ThreadSums(RankData data) {
     EXPECT_TRUE(ranks[r]->AllReduceSum(data[r].data(), static_cast<int64_t>(data[r].size())));
   });
   return data;
-}
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 TEST_F(NcclTest, SumsHaveTheBitsOfThreadCollectiveOnEveryRank) {

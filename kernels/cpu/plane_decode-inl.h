@@ -25,21 +25,6 @@ namespace lynx::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-void GroupBounds(int head_dim, const float* page_lo, const float* unit, const uint8_t* low,
-                 const uint8_t* high, float* lo, float* step) {
-  const auto one = hn::Set(kFloatTag, 1.0f);
-  const auto load = [](const uint8_t* codes) LYNX_LAMBDA {
-    const auto u = hn::PromoteTo(kUintTag, hn::LoadU(kByteTag, codes));
-    return hn::ConvertTo(kFloatTag, hn::BitCast(kSignedTag, u));
-  };
-  for (int c = 0; c < head_dim; c += kPartLanes) {
-    const auto units = hn::LoadU(kFloatTag, unit + c), lows = load(low + c);
-    const auto width = hn::Sub(hn::Add(load(high + c), one), lows);
-    hn::StoreU(hn::MulAdd(lows, units, hn::LoadU(kFloatTag, page_lo + c)), kFloatTag, lo + c);
-    hn::StoreU(hn::Mul(width, hn::Mul(units, hn::Set(kFloatTag, 0x1p-8f))), kFloatTag, step + c);
-  }
-}
-
 // The codes of a chunk: bytes[r][part] has the codes of vectors 4j + r. Absent planes are zeros.
 HWY_INLINE void LoadChunk(const DecodeBlockParams& p, int chunk, Uints (&bytes)[4][kParts]) {
   const auto low_nibbles = hn::Set(kUintTag, 0x0f0f0f0fu), pairs = hn::Set(kUintTag, 0x33333333u);

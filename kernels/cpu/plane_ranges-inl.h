@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metadata of the plane format on vectors: the range of keys of each channel of a block, the FP16
-// ranges of a page, and the two codes of each group.
+// ranges of a page, the two codes of each group, and its bounds.
 #if defined(LYNX_KERNELS_CPU_PLANE_RANGES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LYNX_KERNELS_CPU_PLANE_RANGES_INL_H_
 #undef LYNX_KERNELS_CPU_PLANE_RANGES_INL_H_
@@ -181,6 +181,19 @@ void GroupCodes(const GroupCodesParams& p) {
     };
     store(low, p.low + c);
     store(high, p.high + c);
+  }
+}
+
+void GroupBounds(int head_dim, const float* page_lo, const float* unit, const uint8_t* low,
+                 const uint8_t* high, float* lo, float* step) {
+  const auto load = [](const uint8_t* codes) LYNX_LAMBDA {
+    const auto u = hn::PromoteTo(kUintTag, hn::LoadU(kByteTag, codes));
+    return hn::ConvertTo(kFloatTag, hn::BitCast(kSignedTag, u));
+  };
+  for (int c = 0; c < head_dim; c += kPartLanes) {
+    const auto units = hn::LoadU(kFloatTag, unit + c), lows = load(low + c);
+    hn::StoreU(hn::MulAdd(lows, units, hn::LoadU(kFloatTag, page_lo + c)), kFloatTag, lo + c);
+    hn::StoreU(GroupStep(lows, load(high + c), units), kFloatTag, step + c);
   }
 }
 

@@ -42,12 +42,16 @@ HWY_BEFORE_NAMESPACE();
 namespace lynx::cpu {
 namespace HWY_NAMESPACE {
 
-// Register tile: kTilePairs pairs × kTileLanes lanes of accumulators. Three pairs on AVX2 spill two
-// of 12 accumulators, which still beats reading the tile twice for the one pair that would be left.
-constexpr int kTilePairs = kParts == 1 ? 6 : 2;
-constexpr int kMaxLastPairs = kParts == 1 ? 6 : 3;
-static_assert(kMaxLastPairs <= kMaxBlockPairs);
-constexpr int kTileLanes = kParts == 1 ? 64 : 32;
+// A column of rows: the two vectors of lanes that one vector of BF16 comes apart into.
+using FloatVector = hn::Vec<FloatTag>;
+constexpr int kColumnLanes = 2 * kPartLanes;
+// Where the first of its vectors stands among lane positions; the second is kLanes further.
+constexpr int ColumnLane(int column) { return column / kParts * 32 + column % kParts * kPartLanes; }
+
+// Pairs that are contracted at a time, and the accumulators that registers have room for.
+constexpr int kTilePairs = kParts == 1 ? 6 : 3;
+constexpr int kAccumulators = kParts == 1 ? 24 : 12;
+constexpr int kBlockVectors = kBlockSize / kLanes;
 
 // Rows of lanes, one row every `stride` elements, and as many rows of the tile that is needed next,
 // to prefetch.
@@ -62,183 +66,194 @@ struct Rows {
   }
 };
 
-// One fma chain for each of R pairs and V · 16 lanes over every step-th of n · step rows:
-// sums[r][i] = Σ_j coefficient[r][j] · row[j · step][i]. coefficient is [R, ldc], sums [R, V · 16].
-template <int R, int V, typename T>
-void SumChain(Rows<T> rows, int step, int n, const float* coefficient, size_t ldc, float* sums) {
-  constexpr int kLineElements = 64 / sizeof(T);
-  F16 acc[R * V];
-  Unroll<R * V>([&](auto i) LYNX_LAMBDA { acc[i] = SetAll(0.0f); });
-  for (int j = 0; j < n; ++j) {
-    F16 v[V];
-    Unroll<V / 2>([&](auto i) LYNX_LAMBDA {  //
-      LoadPair(rows.data + 32 * i, v[2 * i], v[2 * i + 1]);
-    });
-    Unroll<V * kLanes / kLineElements>([&](auto i) LYNX_LAMBDA {  //
-      hwy::Prefetch(rows.ahead + kLineElements * i);
-    });
-    Unroll<R>([&](auto r) LYNX_LAMBDA {
-      const F16 c = SetAll(coefficient[r * ldc + j]);
-      Unroll<V>([&](auto i) LYNX_LAMBDA { acc[r * V + i] = Fma(c, v[i], acc[r * V + i]); });
-    });
-    rows = rows.Skip(step);
-  }
-  Unroll<R * V>([&](auto i) LYNX_LAMBDA { StoreLanes(acc[i], sums + i * kLanes); });
+HWY_INLINE void LoadColumn(const Rows<Bf16>& rows, int column, FloatVector& even,
+                           FloatVector& odd) {
+  const auto u =
+      hn::LoadU(kUintTag, reinterpret_cast<const uint32_t*>(rows.data) + column * kPartLanes);
+  even = hn::BitCast(kFloatTag, hn::ShiftLeft<16>(u));
+  odd = hn::BitCast(kFloatTag, hn::And(u, hn::Set(kUintTag, 0xffff0000u)));
+  hwy::Prefetch(rows.ahead + column * kColumnLanes);
+}
+HWY_INLINE void LoadColumn(const Rows<float>& rows, int column, FloatVector& first,
+                           FloatVector& second) {
+  const int lane = ColumnLane(column);
+  first = hn::LoadU(kFloatTag, rows.data + lane);
+  second = hn::LoadU(kFloatTag, rows.data + lane + kLanes);
+  hwy::Prefetch(rows.ahead + lane);
+  hwy::Prefetch(rows.ahead + lane + kLanes);
 }
 
-template <typename T>
-using SumChainFn = void (*)(Rows<T> rows, int step, int n, const float* coefficient, size_t ldc,
-                            float* sums);
-
-// SumChain for 1 .. kMaxLastPairs pairs.
-template <int V, typename T>
-SumChainFn<T> SelectSumChain(int num_pairs) {
-  return [&]<int... r>(std::integer_sequence<int, r...>) {
-    constexpr SumChainFn<T> kFunctions[] = {SumChain<r + 1, V, T>...};
-    return kFunctions[num_pairs - 1];
-  }
-  (std::make_integer_sequence<int, kMaxLastPairs>());
-}
-
-// out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, in the order of T, for V · 16
-// lanes. coefficient is in lane positions; out is [num_pairs, ldo].
-template <int V, typename T>
-void Contract(const Rows<T>& rows, int num_pairs, int n, const float* coefficient, size_t ldc,
-              float* out, size_t ldo) {
-  const SumChainFn<T> sum_chain = SelectSumChain<V, T>(num_pairs);
-  HWY_ALIGN float even[kMaxLastPairs * V * kLanes], odd[kMaxLastPairs * V * kLanes];
-  const auto for_each = [&](auto f) LYNX_LAMBDA {
-    for (int r = 0; r < num_pairs; ++r) {
-      for (int i = 0; i < V; ++i) f(out + r * ldo + i * kLanes, (r * V + i) * kLanes);
+// out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, in the order of T, for R pairs
+// and C columns. coefficient is in lane positions, [R, ldc]; out is [R, ldo].
+template <int R, int C, typename T>
+HWY_INLINE void ContractColumns(Rows<T> rows, int column, int n, const float* coefficient,
+                                size_t ldc, float* out, size_t ldo) {
+  constexpr bool kTileOrder = std::is_same_v<T, Bf16>;
+  constexpr int kChains = kTileOrder ? 2 : 1, kVectors = 2 * C;
+  const int chunk = kTileOrder ? 32 : n;
+  for (int k = 0; k < n; k += chunk) {
+    FloatVector acc[kChains][R][kVectors];
+    Unroll<kChains * R * kVectors>([&](auto i)
+                                       LYNX_LAMBDA { (&acc[0][0][0])[i] = hn::Zero(kFloatTag); });
+    const int steps = std::min(n - k, chunk) / kChains;
+    for (int j = 0; j < steps; ++j) {
+      Unroll<kChains>([&](auto chain) LYNX_LAMBDA {
+        FloatVector v[kVectors];
+        Unroll<C>([&](auto c) LYNX_LAMBDA {  //
+          LoadColumn(rows, column + c, v[2 * c], v[2 * c + 1]);
+        });
+        Unroll<R>([&](auto r) LYNX_LAMBDA {
+          const auto a = hn::Set(kFloatTag, coefficient[r * ldc + k + chain * kLanes + j]);
+          Unroll<kVectors>([&](auto i) LYNX_LAMBDA {
+            acc[chain][r][i] = hn::MulAdd(a, v[i], acc[chain][r][i]);
+          });
+        });
+        rows = rows.Skip(1);
+      });
     }
-  };
-  if constexpr (std::is_same_v<T, float>) {
-    sum_chain(rows, 1, n, coefficient, ldc, even);
-    for_each([&](float* o, int at) LYNX_LAMBDA { StoreLanes(LoadLanes(even + at), o); });
-    return;
-  }
-  for (int k = 0; k < n; k += 32) {
-    const int half = std::min(n - k, 32) / 2;
-    sum_chain(rows.Skip(k), 2, half, coefficient + k, ldc, even);
-    sum_chain(rows.Skip(k + 1), 2, half, coefficient + k + kLanes, ldc, odd);
-    for_each([&](float* o, int at) LYNX_LAMBDA {
-      const F16 tile = Add(LoadLanes(even + at), LoadLanes(odd + at));
-      StoreLanes(Add(k == 0 ? SetAll(0.0f) : LoadLanes(o), tile), o);
+    Unroll<R * kVectors>([&](auto i) LYNX_LAMBDA {
+      constexpr int r = i / kVectors, v = i % kVectors;
+      float* to = out + r * ldo + ColumnLane(column + v / 2) + v % 2 * kLanes;
+      auto sum = acc[0][r][v];
+      if constexpr (kTileOrder) {
+        const auto before = k == 0 ? hn::Zero(kFloatTag) : hn::LoadU(kFloatTag, to);
+        sum = hn::Add(before, hn::Add(sum, acc[1][r][v]));
+      }
+      hn::StoreU(sum, kFloatTag, to);
     });
   }
 }
 
-// Contract over all lanes of a row, a multiple of 32.
+// ContractColumns over all lanes of a row, a multiple of 32.
+template <int R, typename T>
+void ContractRows(const Rows<T>& rows, int lanes, int n, const float* coefficient, size_t ldc,
+                  float* out, size_t ldo) {
+  constexpr bool kTileOrder = std::is_same_v<T, Bf16>;
+  constexpr int C = R * (kTileOrder ? 4 : 2) * 2 <= kAccumulators ? 2 : 1;
+  const int columns = lanes / kColumnLanes;
+  int column = 0;
+  for (; column + C <= columns; column += C) {
+    ContractColumns<R, C>(rows, column, n, coefficient, ldc, out, ldo);
+  }
+  if (column < columns) ContractColumns<R, 1>(rows, column, n, coefficient, ldc, out, ldo);
+}
+
+// ContractRows for any number of pairs.
 template <typename T>
-void ContractRows(const Rows<T>& rows, int lanes, int num_pairs, int n, const float* coefficient,
-                  size_t ldc, float* out, size_t ldo) {
-  int lane = 0;
-  for (; lane + kTileLanes <= lanes; lane += kTileLanes) {
-    Contract<kTileLanes / kLanes>(rows.Skip(0, lane), num_pairs, n, coefficient, ldc, out + lane,
+void Contract(const Rows<T>& rows, int lanes, int num_pairs, int n, const float* coefficient,
+              size_t ldc, float* out, size_t ldo) {
+  constexpr auto kContractRows = []<int... r>(std::integer_sequence<int, r...>) {
+    return std::array{ContractRows<r + 1, T>...};
+  }
+  (std::make_integer_sequence<int, kTilePairs>());
+  Rows<T> tile = rows;
+  for (int pair = 0; pair < num_pairs; pair += kTilePairs) {
+    const int tile_pairs = std::min(num_pairs - pair, kTilePairs);
+    kContractRows[tile_pairs - 1](tile, lanes, n, coefficient + pair * ldc, ldc, out + pair * ldo,
                                   ldo);
-  }
-  if (lane < lanes) {
-    Contract<2>(rows.Skip(0, lane), num_pairs, n, coefficient, ldc, out + lane, ldo);
+    tile.ahead = rows.data;  // fetched by the first pass
   }
 }
 
-// Scores of a block become probabilities, in place; returns the new maximum. sum gets Σ p.
-template <typename T>
-HWY_INLINE float Softmax(float* scores, float scale, float max, int begin, int end, float& sum) {
-  constexpr int kVectors = kBlockSize / kLanes;
-  const bool partial = begin > 0 || end < kBlockSize;
-  const float first = static_cast<float>(begin), last = static_cast<float>(end);
-  const auto index = [](int i) LYNX_LAMBDA { return LoadLanes(&kTokenIndex<T>[i * kLanes]); };
-  F16 x[kVectors];
-  Unroll<kVectors>([&](auto i) LYNX_LAMBDA {
-    x[i] = Mul(LoadLanes(scores + i * kLanes), SetAll(scale));
-    if (partial) x[i] = IfInRange(index(i), first, last, x[i], SetAll(kMinusInfinity));
-  });
-  max = MaxRef(max, MaxLanes(Max(Max(x[0], x[1]), Max(x[2], x[3]))));
-  F16 lanes = SetAll(0.0f);
-  Unroll<kVectors>([&](auto i) LYNX_LAMBDA {
-    F16 p = Exp(Sub(x[i], SetAll(max)));
-    if constexpr (std::is_same_v<T, Bf16>) p = RoundToBf16(p);
-    if (partial) p = IfInRange(index(i), first, last, p, SetAll(0.0f));
-    StoreLanes(p, scores + i * kLanes);
-    lanes = Add(lanes, p);
-  });
-  sum = SumLanes(lanes);
-  return max;
-}
-
-// What one block is to some pairs: the slots that each sees, the sum of its probabilities, and the
-// factor that its state so far keeps.
+// The pairs that see a block are neighbours, as ranges grow with the row. Slots outside
+// [begin, end) are not seen; both may lie outside the block.
 struct BlockPairs {
+  int first = 0;
+  int num_pairs = 0;
   int begin[kMaxTilePairs];
   int end[kMaxTilePairs];
-  float sum[kMaxTilePairs];
-  HWY_ALIGN float keep[(kMaxTilePairs + kLanes - 1) / kLanes * kLanes];
+  HWY_ALIGN float keep[(kMaxTilePairs + kLanes - 1) / kLanes * kLanes];  // factors of their state
+  bool SeesAll(int r) const { return begin[r] <= 0 && end[r] >= kBlockSize; }
 };
 
-// For the pairs [pair, pair + num_pairs); false when none sees any slot.
-HWY_INLINE bool FindVisible(const SegmentTask& task, int pair, int num_pairs, int block,
-                            BlockPairs& pairs) {
-  bool any = false;
-  for (int r = 0; r < num_pairs; ++r) {
-    pairs.begin[r] = std::max(task.visible[pair + r].begin - block * kBlockSize, 0);
-    pairs.end[r] = std::min(task.visible[pair + r].end - block * kBlockSize, kBlockSize);
-    any |= pairs.begin[r] < pairs.end[r];
+HWY_INLINE void FindPairs(const SegmentTask& task, int block, BlockPairs& pairs) {
+  const int start = block * kBlockSize, stop = start + kBlockSize;
+  int last = task.num_pairs;
+  while (pairs.first < last && task.visible[pairs.first].end <= start) ++pairs.first;
+  while (last > pairs.first && task.visible[last - 1].begin >= stop) --last;
+  pairs.num_pairs = last - pairs.first;
+  for (int r = 0; r < pairs.num_pairs; ++r) {
+    pairs.begin[r] = task.visible[pairs.first + r].begin - start;
+    pairs.end[r] = task.visible[pairs.first + r].end - start;
   }
-  return any;
+}
+
+// Elements of a block's lanes that pair r does not see become `other`.
+template <typename T>
+HWY_INLINE void HideUnseen(const BlockPairs& pairs, int r, float other, F16 (&x)[kBlockVectors]) {
+  Unroll<kBlockVectors>([&](auto i) LYNX_LAMBDA {
+    x[i] = IfInRange(LoadLanes(&kTokenIndex<T>[i * kLanes]), static_cast<float>(pairs.begin[r]),
+                     static_cast<float>(pairs.end[r]), x[i], SetAll(other));
+  });
+}
+
+// exp(score · scale − max), rounded for BF16 tiles, of [num_pairs, 64] scores in place.
+template <typename T>
+HWY_INLINE void ExpScores(float scale, const float* max, float* scores, int num_pairs) {
+  constexpr int kVectors = 4;  // at a time: they hide each other's latency
+  for (int at = 0; at < num_pairs * kBlockSize; at += kVectors * kPartLanes) {
+    const auto x = Mul(LoadLanes<kVectors>(scores + at), SetAll<kVectors>(scale));
+    auto p = Exp(Sub(x, SetAll<kVectors>(max[at / kBlockSize])));
+    if constexpr (std::is_same_v<T, Bf16>) p = RoundToBf16(p);
+    StoreLanes(p, scores + at);
+  }
 }
 
 // Scores, [num_pairs, 64], become probabilities in place.
 template <typename T>
-HWY_INLINE void SoftmaxPairs(const SegmentTask& task, int pair, int num_pairs, float* scores,
-                             BlockPairs& pairs) {
-  const int vectors = (num_pairs + kLanes - 1) / kLanes;
-  std::fill_n(pairs.keep, vectors * kLanes, 0.0f);
-  for (int r = 0; r < num_pairs; ++r) {
-    float* p = scores + r * kBlockSize;
-    if (pairs.begin[r] < pairs.end[r]) {
-      const float old = task.max[pair + r];
-      task.max[pair + r] =
-          Softmax<T>(p, task.scale, old, pairs.begin[r], pairs.end[r], pairs.sum[r]);
-      pairs.keep[r] = old - task.max[pair + r];
-    } else {
-      std::fill_n(p, kBlockSize, 0.0f);
-    }
+void Softmax(const SegmentTask& task, float* scores, BlockPairs& pairs) {
+  const F16 scale = SetAll(task.scale);
+  float* const max = task.max + pairs.first;
+  float* const sum = task.sum + pairs.first;
+  F16 x[kBlockVectors];
+  for (int r = 0; r < pairs.num_pairs; ++r) {
+    const float* score = scores + r * kBlockSize;
+    Unroll<kBlockVectors>([&](auto i)
+                              LYNX_LAMBDA { x[i] = Mul(LoadLanes(score + i * kLanes), scale); });
+    if (!pairs.SeesAll(r)) HideUnseen<T>(pairs, r, kMinusInfinity, x);
+    const float old = max[r];
+    max[r] = MaxRef(old, MaxLanes(Max(Max(x[0], x[1]), Max(x[2], x[3]))));
+    pairs.keep[r] = old - max[r];
   }
-  for (int i = 0; i < vectors * kLanes; i += kLanes) {
-    StoreLanes(Exp(LoadLanes(pairs.keep + i)), pairs.keep + i);
+  ExpScores<T>(task.scale, max, scores, pairs.num_pairs);
+  for (int r = 0; r < pairs.num_pairs; r += kLanes) {
+    StoreLanes(Exp(LoadLanes(pairs.keep + r)), pairs.keep + r);
+  }
+  for (int r = 0; r < pairs.num_pairs; ++r) {
+    float* p = scores + r * kBlockSize;
+    Unroll<kBlockVectors>([&](auto i) LYNX_LAMBDA { x[i] = LoadLanes(p + i * kLanes); });
+    if (!pairs.SeesAll(r)) {
+      HideUnseen<T>(pairs, r, 0.0f, x);
+      Unroll<kBlockVectors>([&](auto i) LYNX_LAMBDA { StoreLanes(x[i], p + i * kLanes); });
+    }
+    sum[r] = std::fma(sum[r], pairs.keep[r], SumLanes(Add(Add(Add(x[0], x[1]), x[2]), x[3])));
   }
 }
 
-// Adds the block's weighted values, task.weighted, to the state of the pairs.
-HWY_INLINE void AddWeighted(const SegmentTask& task, int pair, int num_pairs,
+// Adds the block's weighted values, [num_pairs, padded], to the state of the pairs.
+HWY_INLINE void AddWeighted(const SegmentTask& task, const float* weighted,
                             const BlockPairs& pairs) {
   const int padded = PaddedHeadDim(task.pool->layout.head_dim);
-  for (int r = 0; r < num_pairs; ++r) {
-    if (pairs.begin[r] >= pairs.end[r]) continue;
-    task.sum[pair + r] = std::fma(task.sum[pair + r], pairs.keep[r], pairs.sum[r]);
+  float* out = task.out + size_t(pairs.first) * padded;
+  for (int r = 0; r < pairs.num_pairs; ++r) {
     const F16 factor = SetAll(pairs.keep[r]);
-    const float* weighted = task.weighted + size_t(r) * padded;
-    float* out = task.out + size_t(pair + r) * padded;
-    for (int c = 0; c < padded; c += kLanes) {
-      StoreLanes(Fma(LoadLanes(out + c), factor, LoadLanes(weighted + c)), out + c);
+    for (int c = 0; c < padded; c += kLanes, out += kLanes, weighted += kLanes) {
+      StoreLanes(Fma(LoadLanes(out), factor, LoadLanes(weighted)), out);
     }
   }
 }
 
-// One block for the pairs [pair, pair + num_pairs), at most kMaxLastPairs.
 template <typename T>
-void AttendBlock(const SegmentTask& task, int pair, int num_pairs, int block, const Rows<T>& key,
-                 const Rows<T>& value) {
+void AttendBlock(const SegmentTask& task, int block, const Rows<T>& key, const Rows<T>& value) {
   const int head_dim = task.pool->layout.head_dim, padded = PaddedHeadDim(head_dim);
   BlockPairs pairs;
-  if (!FindVisible(task, pair, num_pairs, block, pairs)) return;
-  HWY_ALIGN float scores[kMaxLastPairs * kBlockSize];
-  ContractRows(key, kBlockSize, num_pairs, head_dim, task.q + size_t(pair) * padded, padded, scores,
-               kBlockSize);
-  SoftmaxPairs<T>(task, pair, num_pairs, scores, pairs);
-  ContractRows(value, padded, num_pairs, kBlockSize, scores, kBlockSize, task.weighted, padded);
-  AddWeighted(task, pair, num_pairs, pairs);
+  FindPairs(task, block, pairs);
+  HWY_ALIGN float scores[kMaxTilePairs * kBlockSize];
+  Contract(key, kBlockSize, pairs.num_pairs, head_dim, task.q + size_t(pairs.first) * padded,
+           padded, scores, kBlockSize);
+  Softmax<T>(task, scores, pairs);
+  Contract(value, padded, pairs.num_pairs, kBlockSize, scores, kBlockSize, task.weighted, padded);
+  AddWeighted(task, task.weighted, pairs);
 }
 
 // Coefficients in lane positions, [num_pairs, n], as rows of activations: [n / 32][num_pairs][32].
@@ -270,11 +285,11 @@ void PackPanels(const Rows<Bf16>& rows, int n, int lanes, float* to) {
 }
 
 // out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, for all pairs of the task.
-void ContractOnAmx(const SegmentTask& task, const Rows<Bf16>& rows, int lanes, int n,
+void ContractOnAmx(const SegmentTask& task, int num_pairs, const Rows<Bf16>& rows, int lanes, int n,
                    const float* coefficients, float* out) {
   const AmxScratch& amx = *task.amx;
   PackPanels(rows, n, lanes, amx.panels);
-  amx.kernels->multiply({.rows = task.num_pairs,
+  amx.kernels->multiply({.rows = num_pairs,
                          .panels = lanes / kPanelOutputs,
                          .blocks = n / kBlockInputs,
                          .weights = reinterpret_cast<const std::byte*>(amx.panels),
@@ -290,12 +305,14 @@ void AttendBlockOnAmx(const SegmentTask& task, int block, const Rows<Bf16>& key,
   const int head_dim = task.pool->layout.head_dim;
   const AmxScratch& amx = *task.amx;
   BlockPairs pairs;
-  if (!FindVisible(task, 0, task.num_pairs, block, pairs)) return;
-  ContractOnAmx(task, key, kBlockSize, head_dim, amx.queries, amx.scores);
-  SoftmaxPairs<Bf16>(task, 0, task.num_pairs, amx.scores, pairs);
-  PackCoefficients(amx.scores, task.num_pairs, kBlockSize, amx.probabilities);
-  ContractOnAmx(task, value, head_dim, kBlockSize, amx.probabilities, task.weighted);
-  AddWeighted(task, 0, task.num_pairs, pairs);
+  FindPairs(task, block, pairs);
+  ContractOnAmx(task, task.num_pairs, key, kBlockSize, head_dim, amx.queries, amx.scores);
+  float* const seen = amx.scores + size_t(pairs.first) * kBlockSize;
+  Softmax<Bf16>(task, seen, pairs);
+  PackCoefficients(seen, pairs.num_pairs, kBlockSize, amx.probabilities);
+  ContractOnAmx(task, pairs.num_pairs, value, head_dim, kBlockSize, amx.probabilities,
+                task.weighted);
+  AddWeighted(task, task.weighted, pairs);
 }
 
 // The rows of a V tile, widened with zeros to a multiple of 32 channels.
@@ -337,11 +354,7 @@ void AttendSegmentOf(const SegmentTask& task) {
         continue;
       }
     }
-    for (int pair = 0, n; pair < task.num_pairs; pair += n) {
-      n = task.num_pairs - pair;
-      if (n > kMaxLastPairs) n = kTilePairs;
-      AttendBlock(task, pair, n, b, key_rows, value_rows);
-    }
+    AttendBlock(task, b, key_rows, value_rows);
   }
 }
 
@@ -355,11 +368,9 @@ void AttendSegment(const SegmentTask& task) {
 
 void MergeSegment(const PartialState& segment, int padded, const PartialState& total) {
   const float max = MaxRef(*total.max, *segment.max);
-  float factors[kLanes] = {*total.max - max, *segment.max - max};
-  StoreLanes(Exp(LoadLanes(factors)), factors);
+  const F16 a = Exp(SetAll(*total.max - max)), b = Exp(SetAll(*segment.max - max));
   *total.max = max;
-  *total.sum = std::fma(*segment.sum, factors[1], *total.sum * factors[0]);
-  const F16 a = SetAll(factors[0]), b = SetAll(factors[1]);
+  *total.sum = std::fma(*segment.sum, hn::GetLane(b.part[0]), *total.sum * hn::GetLane(a.part[0]));
   for (int c = 0; c < padded; c += kLanes) {
     const F16 kept = Mul(LoadLanes(total.out + c), a);
     StoreLanes(Fma(LoadLanes(segment.out + c), b, kept), total.out + c);

@@ -2,12 +2,13 @@
 // The vector kernels of attention: one segment for up to kMaxTilePairs pairs, and the merge.
 //
 // K tiles are read as rows of 64 tokens, V tiles as rows of channels, so in both products lanes are
-// outputs and a coefficient (a channel of q, a probability) is broadcast. A block is contracted
-// with up to 6 pairs at a time (2 on AVX2): 4 vectors × 6 pairs of accumulators, so that a vector
-// of K or V is loaded once per 6 FMAs and the loop is bound by FMA when there are many rows.
-// With one row it is bound by memory: each block is 2 · tile_bytes, and while one tile is
-// contracted the next (V of this block, K of the next, also of the next segment or unit) is
-// prefetched.
+// outputs and a coefficient (a channel of q, a probability) is broadcast. Up to 6 pairs (3 on AVX2)
+// are contracted at a time: the even and the odd chains of their outputs fill 24 (12) registers,
+// and two BF16 registers of K or V, which cost two instructions each, serve 24 (12) FMAs. A block
+// is contracted with all pairs of the task before its softmax: the pairs then hide each other's
+// latency. With many rows the loop is bound by FMA; with one it is bound by memory: each block is
+// 2 · tile_bytes, and while one tile is contracted the next (V of this block, K of the next, also
+// of the next segment or unit) is prefetched.
 //
 // With AMX the two products of a block are matrix products of gemm_kernels.h, for all pairs of the
 // task at once: a coefficient vector is a row of activations, and a tile of K or V becomes panels
@@ -22,8 +23,7 @@
 
 namespace lynx::cpu {
 
-inline constexpr int kMaxTilePairs = 24;  // of a task
-inline constexpr int kMaxBlockPairs = 6;  // contracted at a time by vectors
+inline constexpr int kMaxTilePairs = 30;  // of a task
 inline constexpr int kMinAmxPairs = 8;    // of a task on AMX: an estimate from counting operations
 
 // Arrays of channels hold PaddedHeadDim floats, in lane positions.

@@ -31,9 +31,13 @@ inline constexpr int kParts = kLanes / kPartLanes;
 inline constexpr FloatTag kFloatTag;
 inline constexpr UintTag kUintTag;
 
-struct F16 {
-  hn::Vec<FloatTag> part[kParts];
+// N vectors. More than kParts of them are several F16 whose operations take turns, which hides the
+// latency of long chains.
+template <int N>
+struct Vectors {
+  hn::Vec<FloatTag> part[N];
 };
+using F16 = Vectors<kParts>;
 
 // f(integral_constant i) for i = 0 .. N-1, unrolled whatever the optimizer thinks of it, so that
 // arrays of accumulators stay in registers.
@@ -45,23 +49,26 @@ HWY_INLINE void Unroll(F&& f) {
   (std::make_integer_sequence<int, N>());
 }
 
-// F16 whose part i is f(i).
-template <typename F>
-HWY_INLINE F16 ForParts(F&& f) {
-  F16 v;
-  Unroll<kParts>([&](auto i) LYNX_LAMBDA { v.part[i] = f(i); });
+// Part i is f(i).
+template <int N = kParts, typename F>
+HWY_INLINE Vectors<N> ForParts(F&& f) {
+  Vectors<N> v;
+  Unroll<N>([&](auto i) LYNX_LAMBDA { v.part[i] = f(i); });
   return v;
 }
 
-HWY_INLINE F16 SetAll(float x) {
+template <int N = kParts>
+HWY_INLINE Vectors<N> SetAll(float x) {
   const auto v = hn::Set(kFloatTag, x);
-  return ForParts([&](int) LYNX_LAMBDA { return v; });
+  return ForParts<N>([&](int) LYNX_LAMBDA { return v; });
 }
-HWY_INLINE F16 LoadLanes(const float* p) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::LoadU(kFloatTag, p + i * kPartLanes); });
+template <int N = kParts>
+HWY_INLINE Vectors<N> LoadLanes(const float* p) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::LoadU(kFloatTag, p + i * kPartLanes); });
 }
-HWY_INLINE void StoreLanes(const F16& v, float* p) {
-  Unroll<kParts>([&](auto i) LYNX_LAMBDA { hn::StoreU(v.part[i], kFloatTag, p + i * kPartLanes); });
+template <int N>
+HWY_INLINE void StoreLanes(const Vectors<N>& v, float* p) {
+  Unroll<N>([&](auto i) LYNX_LAMBDA { hn::StoreU(v.part[i], kFloatTag, p + i * kPartLanes); });
 }
 // The first n < 16 elements; the other lanes are zero.
 HWY_INLINE F16 LoadLanes(const float* p, int n) {
@@ -75,33 +82,42 @@ HWY_INLINE void StoreLanes(const F16& v, float* p, int n) {
   std::memcpy(p, lanes, n * sizeof(float));
 }
 
-HWY_INLINE F16 Add(const F16& a, const F16& b) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::Add(a.part[i], b.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Add(const Vectors<N>& a, const Vectors<N>& b) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::Add(a.part[i], b.part[i]); });
 }
-HWY_INLINE F16 Sub(const F16& a, const F16& b) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::Sub(a.part[i], b.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Sub(const Vectors<N>& a, const Vectors<N>& b) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::Sub(a.part[i], b.part[i]); });
 }
-HWY_INLINE F16 Mul(const F16& a, const F16& b) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::Mul(a.part[i], b.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Mul(const Vectors<N>& a, const Vectors<N>& b) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::Mul(a.part[i], b.part[i]); });
 }
-HWY_INLINE F16 Div(const F16& a, const F16& b) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::Div(a.part[i], b.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Div(const Vectors<N>& a, const Vectors<N>& b) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::Div(a.part[i], b.part[i]); });
 }
 // a · b + c, rounded once.
-HWY_INLINE F16 Fma(const F16& a, const F16& b, const F16& c) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::MulAdd(a.part[i], b.part[i], c.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Fma(const Vectors<N>& a, const Vectors<N>& b, const Vectors<N>& c) {
+  return ForParts<N>([&](int i)
+                         LYNX_LAMBDA { return hn::MulAdd(a.part[i], b.part[i], c.part[i]); });
 }
 // c − a · b, rounded once.
-HWY_INLINE F16 NegFma(const F16& a, const F16& b, const F16& c) {
-  return ForParts([&](int i)
-                      LYNX_LAMBDA { return hn::NegMulAdd(a.part[i], b.part[i], c.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> NegFma(const Vectors<N>& a, const Vectors<N>& b, const Vectors<N>& c) {
+  return ForParts<N>([&](int i)
+                         LYNX_LAMBDA { return hn::NegMulAdd(a.part[i], b.part[i], c.part[i]); });
 }
 // The second operand when either is NaN.
-HWY_INLINE F16 Max(const F16& a, const F16& b) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::Max(a.part[i], b.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Max(const Vectors<N>& a, const Vectors<N>& b) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::Max(a.part[i], b.part[i]); });
 }
-HWY_INLINE F16 Min(const F16& a, const F16& b) {
-  return ForParts([&](int i) LYNX_LAMBDA { return hn::Min(a.part[i], b.part[i]); });
+template <int N>
+HWY_INLINE Vectors<N> Min(const Vectors<N>& a, const Vectors<N>& b) {
+  return ForParts<N>([&](int i) LYNX_LAMBDA { return hn::Min(a.part[i], b.part[i]); });
 }
 // x where begin <= index < end, else y.
 HWY_INLINE F16 IfInRange(const F16& index, float begin, float end, const F16& x, const F16& y) {
@@ -112,10 +128,11 @@ HWY_INLINE F16 IfInRange(const F16& index, float begin, float end, const F16& x,
   });
 }
 // Rounded to BF16, nearest even; the lower halves are zero. For finite x.
-HWY_INLINE F16 RoundToBf16(const F16& x) {
+template <int N>
+HWY_INLINE Vectors<N> RoundToBf16(const Vectors<N>& x) {
   const auto half = hn::Set(kUintTag, 0x7fffu), one = hn::Set(kUintTag, 1u);
   const auto upper = hn::Set(kUintTag, 0xffff0000u);
-  return ForParts([&](int i) LYNX_LAMBDA {
+  return ForParts<N>([&](int i) LYNX_LAMBDA {
     const auto u = hn::BitCast(kUintTag, x.part[i]);
     const auto odd = hn::And(hn::ShiftRight<16>(u), one);
     return hn::BitCast(kFloatTag, hn::And(hn::Add(u, hn::Add(half, odd)), upper));
@@ -168,21 +185,22 @@ HWY_INLINE float MaxLanes(const F16& v) {
 }
 
 // ExpRef of each lane.
-HWY_INLINE F16 Exp(F16 x) {
+template <int N>
+HWY_INLINE Vectors<N> Exp(Vectors<N> x) {
   using C = ExpConstants;
-  x = Min(SetAll(C::kMax), Max(SetAll(C::kMin), x));
-  const F16 rounded = Fma(x, SetAll(C::kLog2E), SetAll(C::kRound));
-  const F16 t = Sub(rounded, SetAll(C::kRound));
-  F16 r = NegFma(t, SetAll(C::kLn2Hi), x);
-  r = NegFma(t, SetAll(C::kLn2Lo), r);
-  F16 p = SetAll(C::kC5);
-  p = Fma(p, r, SetAll(C::kC4));
-  p = Fma(p, r, SetAll(C::kC3));
-  p = Fma(p, r, SetAll(C::kC2));
-  p = Fma(p, r, SetAll(C::kC1));
-  p = Fma(p, r, SetAll(C::kC0));
-  p = Fma(p, Mul(r, r), Add(r, SetAll(1.0f)));
-  return ForParts([&](int i) LYNX_LAMBDA {
+  x = Min(SetAll<N>(C::kMax), Max(SetAll<N>(C::kMin), x));
+  const Vectors<N> rounded = Fma(x, SetAll<N>(C::kLog2E), SetAll<N>(C::kRound));
+  const Vectors<N> t = Sub(rounded, SetAll<N>(C::kRound));
+  Vectors<N> r = NegFma(t, SetAll<N>(C::kLn2Hi), x);
+  r = NegFma(t, SetAll<N>(C::kLn2Lo), r);
+  Vectors<N> p = SetAll<N>(C::kC5);
+  p = Fma(p, r, SetAll<N>(C::kC4));
+  p = Fma(p, r, SetAll<N>(C::kC3));
+  p = Fma(p, r, SetAll<N>(C::kC2));
+  p = Fma(p, r, SetAll<N>(C::kC1));
+  p = Fma(p, r, SetAll<N>(C::kC0));
+  p = Fma(p, Mul(r, r), Add(r, SetAll<N>(1.0f)));
+  return ForParts<N>([&](int i) LYNX_LAMBDA {
     const auto exponent = hn::ShiftLeft<23>(hn::BitCast(kUintTag, rounded.part[i]));
     return hn::BitCast(kFloatTag, hn::Add(hn::BitCast(kUintTag, p.part[i]), exponent));
   });

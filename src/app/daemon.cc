@@ -240,7 +240,6 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   info->set_protocol_version(kProtocolVersion);
   info->set_plane_format_version(kPlaneFormatVersion);
   info->set_model_hash(daemon->model->hash());
-  info->set_kv_resident(config.kv.resident);
   info->set_backend(backend.name());
   info->set_compute(config.compute);
   info->set_kv_dtype(layout.dtype == KvDtype::kBf16 ? "bf16" : "f32");
@@ -249,6 +248,7 @@ absl::Status Build(const DaemonOptions& options, const RoleConfig& role, InfoBoa
   info->set_head_dim(layout.head_dim);
   info->set_block_size(kBlockSize);
   info->set_codec(config.kv.codec);
+  info->set_kv_resident(config.kv.resident);
   info->set_send_plan_hash(HashOf(plan));
   info->set_model_name(model.name);
   info->set_vocab_size(model.vocab_size);

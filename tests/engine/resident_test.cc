@@ -172,6 +172,33 @@ TEST(Resident, RestoringLeavesRunningAnswersTheirSteps) {
   EXPECT_EQ(c.clients["answer"].tokens, Alone(MakeRequest("answer", RandomPrompt(30, 3), 200)));
 }
 
+// There are just enough blocks for it, but none to spare while an answer runs.
+TEST(Resident, WhatTheSchedulerRefusesDecodesNothing) {
+  EngineOptions options = Packing(WithBlocks(16));
+  options.itl_target_ms = 50;
+  int64_t clock_ns = 1;
+  options.clock_ns = [&] { return clock_ns += 1'500'000; };  // four moves a step
+  Colocated c(options);
+  const Request packed = MakeRequest("long", RandomPrompt(64 * 14 + 5, 1), 4);
+  const auto want = c.Run(packed).tokens;
+  c.Run(MakeRequest("other", RandomPrompt(300, 2), 2));
+  c.Submit(MakeRequest("answer", RandomPrompt(30, 3), 30));
+  for (int i = 0; i < 3; ++i) c.engine->Step();
+  const int64_t before = c.engine->stats().restored_tokens;
+  ASSERT_GT(c.engine->stats().packed_tokens, 4 * kBlockSize);
+  Request again = packed;
+  again.id = "again";
+  c.Submit(again);
+  int num_steps = 0;
+  for (; c.engine->Step() && !c.clients["answer"].finished; ++num_steps) {
+    EXPECT_EQ(c.engine->stats().restored_tokens, before);
+  }
+  EXPECT_GT(num_steps, 4);
+  c.RunAll();
+  EXPECT_GT(c.engine->stats().restored_tokens, before);
+  EXPECT_EQ(c.clients["again"].tokens, want);
+}
+
 void PackOnBothSidesOfAHandoff(Resident resident) {
   std::mt19937 rng(7);
   EngineOptions options = Packing(WithBlocks(14), resident);

@@ -6,9 +6,9 @@
 // incrementing `num_done`. What is awaited lies on cache lines of its own: a fork costs one line's
 // way to the workers and a join one line's way back.
 //
-// Both sides spin for kSpinTime, soon offering their core to others, who may be what they wait for,
-// and then sleep on the counter; `num_sleeping` and `caller_sleeps` tell the other side that a
-// wake-up is needed.
+// Both sides spin for kSpinTime and then sleep on the counter that they wait for; `num_sleeping`
+// and `caller_sleeps` tell the other side that a wake-up is needed. A worker that finds itself on
+// the caller's core sleeps soon: spinning there would only keep the caller from publishing.
 #include "kernels/cpu/thread_pool.h"
 
 #include <linux/futex.h>
@@ -37,7 +37,6 @@ using Clock = std::chrono::steady_clock;
 
 // A wake-up costs about 20 µs; between two operations of one forward pass there are far fewer.
 constexpr std::chrono::microseconds kSpinTime{40};
-constexpr int kChecksBeforeYield = 256;  // about 4 µs
 
 void Pause() {
 #if defined(__x86_64__)
@@ -54,20 +53,18 @@ void FutexWake(std::atomic<uint32_t>* word, int num_threads) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, num_threads, nullptr, nullptr, 0);
 }
 
-// Spins until ready() or the time is over; returns the last answer.
-template <typename Ready>
-bool SpinUntil(Ready ready, std::chrono::microseconds limit) {
-  if (limit.count() == 0) return ready();
-  for (int i = 0; i < kChecksBeforeYield; ++i) {
-    if (ready()) return true;
-    Pause();
-  }
+// Spins until ready(), futile() or the time is over; returns the last answer of ready().
+template <typename Ready, typename Futile>
+bool SpinUntil(Ready ready, std::chrono::microseconds limit, Futile futile) {
+  constexpr int kChecksPerClock = 32;
   const auto deadline = Clock::now() + limit;
   do {
-    sched_yield();
-    if (ready()) return true;
-  } while (Clock::now() < deadline);
-  return false;
+    for (int i = 0; i < kChecksPerClock; ++i) {
+      if (ready()) return true;
+      Pause();
+    }
+  } while (Clock::now() < deadline && !futile());
+  return ready();
 }
 
 // A worker's share of the current job.
@@ -90,6 +87,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<uint32_t> generation{0};
   void (*fn)(void* context, int thread) = nullptr;  // null: the pool ends
   void* context = nullptr;
+  std::atomic<int> caller_core{-1};
 
   alignas(64) std::atomic<uint32_t> num_done{0};
   alignas(64) std::atomic<uint32_t> num_sleeping{0};
@@ -110,6 +108,7 @@ struct ThreadPool::State {
 uint32_t ThreadPool::State::Publish(void (*job)(void*, int), void* job_context) {
   fn = job;
   context = job_context;
+  caller_core.store(sched_getcpu(), std::memory_order_relaxed);
   num_done.store(0, std::memory_order_relaxed);
   const uint32_t published = generation.fetch_add(1, std::memory_order_seq_cst) + 1;
   if (num_sleeping.load(std::memory_order_seq_cst) != 0) FutexWake(&generation, INT_MAX);
@@ -126,7 +125,7 @@ void ThreadPool::State::RunUntaken(uint32_t job) {
 
 void ThreadPool::State::Join() {
   const auto done = [&] { return num_done.load(std::memory_order_seq_cst) == shares.size(); };
-  if (SpinUntil(done, spin_time)) return;
+  if (SpinUntil(done, spin_time, [] { return false; })) return;
   caller_sleeps.store(true, std::memory_order_seq_cst);
   for (uint32_t n; (n = num_done.load(std::memory_order_seq_cst)) != shares.size();) {
     FutexWait(&num_done, n);
@@ -137,7 +136,10 @@ void ThreadPool::State::Join() {
 // Returns the generation of a job that is not `seen`.
 uint32_t ThreadPool::State::AwaitJob(uint32_t seen) {
   const auto published = [&] { return generation.load(std::memory_order_seq_cst) != seen; };
-  if (!SpinUntil(published, spin_time)) {
+  const auto on_callers_core = [&] {
+    return sched_getcpu() == caller_core.load(std::memory_order_relaxed);
+  };
+  if (!SpinUntil(published, spin_time, on_callers_core)) {
     num_sleeping.fetch_add(1, std::memory_order_seq_cst);
     while (!published()) FutexWait(&generation, seen);
     num_sleeping.fetch_sub(1, std::memory_order_relaxed);

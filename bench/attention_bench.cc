@@ -11,10 +11,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -196,9 +196,8 @@ int main(int argc, char** argv) {
   std::vector<Target> targets = {lynx::cpu::Best(), Target::kAvx2};
   if (argc > 1) {
     targets.clear();
-    for (const Target t : {Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAmx}) {
-      if (std::strcmp(argv[1], lynx::cpu::TargetName(t)) == 0) targets.push_back(t);
-    }
+    const std::optional<Target> target = lynx::cpu::FindTarget(argv[1]);
+    if (target.has_value()) targets.push_back(*target);
     if (targets.empty()) {
       std::fprintf(stderr, "attention_bench: unknown target %s\n", argv[1]);
       return 1;

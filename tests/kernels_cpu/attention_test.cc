@@ -15,7 +15,7 @@ std::unique_ptr<CpuBackend> MakeBackend(Target target, int num_threads = 1) {
 std::vector<Shape> AllShapes() {
   std::vector<Shape> shapes;
   for (KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
-    for (int head_dim : {8, 16, 24, 32, 48, 64, 80, 96, 128, 256}) {
+    for (int head_dim : {6, 8, 16, 24, 32, 48, 64, 80, 96, 128, 256}) {
       shapes.push_back({.dtype = dtype, .head_dim = head_dim});
     }
     shapes.push_back({.dtype = dtype, .num_heads = 3, .num_kv_heads = 3});

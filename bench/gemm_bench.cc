@@ -159,7 +159,8 @@ int Main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
   const std::string only_type = argc > 2 ? argv[2] : "";
   const int only_rows = argc > 3 ? std::atoi(argv[3]) : 0;
-  for (Target target : {Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAmx}) {
+  for (Target target :
+       {Target::kAvx2, Target::kAvx512, Target::kAvx512Vnni, Target::kAvx512Bf16, Target::kAmx}) {
     if (!Supports(target)) continue;
     ThreadPool pool(threads);
     const double fma_peak = MeasureFmaPeak(pool, target);

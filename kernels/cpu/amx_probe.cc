@@ -68,18 +68,24 @@ Problem MakeProblem() {
 // acc is [rows][kPanels * 16].
 void Multiply(const Bf16Kernels& kernels, const Problem& problem, int rows, float* acc) {
   const auto rounded = AllocateAligned<float>(kMaxRows * kInputs);
-  kernels.round_rows(
-      {.x = problem.x.get(), .rows = rows, .k = kInputs, .block_begin = 0, .block_end = kBlocks},
-      rounded.get());
   int tile_rows = 0;
-  kernels.multiply({.rows = rows,
-                    .panels = kPanels,
-                    .blocks = kBlocks,
-                    .weights = problem.weights.get(),
-                    .weight_stride = kPanelBytes,
-                    .x = rounded.get(),
-                    .tile_rows = &tile_rows,
-                    .acc = acc});
+  for (int first = 0; first < rows; first += kernels.max_rows) {
+    const int group = std::min(rows - first, kernels.max_rows);
+    kernels.round_rows({.x = problem.x.get() + first * kInputs,
+                        .rows = group,
+                        .k = kInputs,
+                        .block_begin = 0,
+                        .block_end = kBlocks},
+                       rounded.get());
+    kernels.multiply({.rows = group,
+                      .panels = kPanels,
+                      .blocks = kBlocks,
+                      .weights = problem.weights.get(),
+                      .weight_stride = kPanelBytes,
+                      .x = rounded.get(),
+                      .tile_rows = &tile_rows,
+                      .acc = acc + size_t(first) * kPanels * kPanelOutputs});
+  }
   if (tile_rows != 0) kernels.release();
 }
 

@@ -8,6 +8,8 @@ namespace {
 // the same: on an Emerald Rapids core all matrices of SmolLM2 took 13.5-15.8, 13.0 and 15.2 ms at
 // 1, 2 and 4 rows with AVX-512 and 15.9 ms with AMX; at 8 rows 23.8 and 16.0 ms.
 constexpr int kMinTileRows = 5;
+// The same of kBf16Avx512.
+constexpr int kMinPairRows = 16;
 
 }  // namespace
 
@@ -19,9 +21,14 @@ GemmKernels GemmKernelsFor(Target target, int rows) {
       return kGemmAvx512;
     case Target::kAvx512Vnni:
       return kGemmAvx512Vnni;
+    case Target::kAvx512Bf16:
     case Target::kAmx: {
       GemmKernels kernels = kGemmAvx512Vnni;
-      if (rows >= kMinTileRows) kernels.bf16 = kBf16Amx;
+      if (target == Target::kAmx) {
+        if (rows >= kMinTileRows) kernels.bf16 = kBf16Amx;
+      } else if (rows >= kMinPairRows) {
+        kernels.bf16 = kBf16Avx512;
+      }
       return kernels;
     }
     default:

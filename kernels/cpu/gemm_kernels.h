@@ -14,7 +14,8 @@
 // with the minima behind the scales.
 //
 // Activations come in groups of a few rows: [block of 32 inputs][row][32]. Inputs past k are zero.
-// For BF16 weights they are rounded to BF16; the vector kernels want them as float32, AMX as BF16.
+// For BF16 weights they are rounded to BF16; most vector kernels want them as float32, AMX and
+// kBf16Avx512 as BF16.
 //
 // Orders (docs/numerics.md):
 //   BF16  for each tile, the even and the odd inputs are two chains of FMA from zero, in order;
@@ -119,6 +120,7 @@ extern const GemmKernels kGemmScalar;      // gemm_ref.cc: the meaning of the ot
 extern const GemmKernels kGemmAvx2;        // gemm_avx2.cc
 extern const GemmKernels kGemmAvx512;      // gemm_avx512.cc
 extern const GemmKernels kGemmAvx512Vnni;  // gemm_avx512_vnni.cc
+extern const Bf16Kernels kBf16Avx512;      // gemm_avx512_bf16.cc
 extern const Bf16Kernels kBf16Amx;         // gemm_amx.cc
 
 }  // namespace lynx::cpu

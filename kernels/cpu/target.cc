@@ -19,6 +19,7 @@ struct Features {
   bool avx2 = false;
   bool avx512 = false;
   bool vnni = false;
+  bool bf16 = false;
   bool amx = false;
 };
 
@@ -62,12 +63,19 @@ Features Detect() {
   features.vnni = features.avx512 && HasAll(ecx, bit_AVX512VNNI);
   features.amx = features.vnni && HasAll(edx, bit_AMX_TILE | bit_AMX_BF16) &&
                  (state & kTileState) == kTileState && HasTilePalette();
+  features.bf16 = features.vnni && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) &&
+                  HasAll(eax, bit_AVX512BF16);
   return features;
 }
 
 const Features& Detected() {
   static const Features features = Detect();
   return features;
+}
+
+bool Bf16Works() {
+  static const bool works = Detected().bf16 && EqualScalar(kBf16Avx512);
+  return works;
 }
 
 bool AmxWorks() {
@@ -93,6 +101,8 @@ bool Supports(Target target) {
       return Detected().avx512;
     case Target::kAvx512Vnni:
       return Detected().vnni;
+    case Target::kAvx512Bf16:
+      return Bf16Works();
     case Target::kAmx:
       return AmxWorks();
     default:
@@ -104,7 +114,8 @@ bool Supports(Target target) {
 }
 
 Target Best() {
-  for (Target target : {Target::kAmx, Target::kAvx512Vnni, Target::kAvx512, Target::kAvx2}) {
+  for (Target target :
+       {Target::kAmx, Target::kAvx512Bf16, Target::kAvx512Vnni, Target::kAvx512, Target::kAvx2}) {
     if (Supports(target)) return target;
   }
   return Target::kScalar;

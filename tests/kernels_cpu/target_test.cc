@@ -8,8 +8,8 @@
 namespace lynx::cpu {
 namespace {
 
-constexpr Target kAll[] = {Target::kAuto,   Target::kScalar,     Target::kAvx2,
-                           Target::kAvx512, Target::kAvx512Vnni, Target::kAmx};
+constexpr Target kAll[] = {Target::kAuto,       Target::kScalar,     Target::kAvx2, Target::kAvx512,
+                           Target::kAvx512Vnni, Target::kAvx512Bf16, Target::kAmx};
 
 TEST(Target, IsFoundByItsName) {
   for (Target target : kAll) EXPECT_EQ(FindTarget(TargetName(target)), target);
@@ -26,6 +26,7 @@ TEST(Target, ScalarIsAlwaysSupportedAndTheBestIsOneOfThem) {
 
 TEST(Target, ABetterOneImpliesTheOthers) {
   EXPECT_TRUE(!Supports(Target::kAmx) || Supports(Target::kAvx512Vnni));
+  EXPECT_TRUE(!Supports(Target::kAvx512Bf16) || Supports(Target::kAvx512Vnni));
   EXPECT_TRUE(!Supports(Target::kAvx512Vnni) || Supports(Target::kAvx512));
   EXPECT_TRUE(!Supports(Target::kAvx512) || Supports(Target::kAvx2));
 }
@@ -39,6 +40,8 @@ TEST(Target, AgreesWithTheCompilersRuntime) {
                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"));
   EXPECT_EQ(Supports(Target::kAvx512Vnni),
             Supports(Target::kAvx512) && __builtin_cpu_supports("avx512vnni"));
+  // Other products than the scalar kernel's are not used.
+  EXPECT_TRUE(!Supports(Target::kAvx512Bf16) || __builtin_cpu_supports("avx512bf16"));
   // Linux may refuse.
   EXPECT_TRUE(!Supports(Target::kAmx) ||
               (__builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16")));

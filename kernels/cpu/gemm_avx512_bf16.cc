@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX-512 with BF16: VDPBF16PS adds the product of the high halves of two dwords to a float32, then
+// that of the low halves, each as an FMA would, with subnormals flushed. So with inputs k in the
+// high half and k + 2 in the low one it is two links of the even or the odd chain of a tile, and a
+// chain takes half the instructions.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 about its own _mm512_undefined_*
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "kernels/cpu/gemm_kernels.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512bf16")
+
+namespace lynx::cpu {
+namespace {
+
+#include "kernels/cpu/gemm_convert-inl.h"
+#include "kernels/cpu/gemm_kernels-inl.h"
+#include "kernels/cpu/gemm_vector512-inl.h"
+
+constexpr int kRowDwords = kBlockInputs / 2;  // of a row's block
+
+// Dword 2 g + odd has input 4 g + odd in the high half and 4 g + odd + 2 in the low one.
+inline void PairRows(const ConvertParams& p, float* out) {
+  ForEachBlock(p, [out](const float* in, int64_t index) {
+    float* to = out + index * kRowDwords;
+    for (int i = 0; i < kRowDwords; ++i) {
+      const float* pair = in + i / 2 * 4 + i % 2;
+      to[i] = std::bit_cast<float>(Bf16Bits(pair[0]) | Bf16Bits(pair[2]) >> 16);
+    }
+  });
+}
+
+// The even or odd inputs of two lines as PairRows has them.
+template <int kOdd>
+LYNX_INLINE __m512bh LoadPairs(const std::byte* lines) {
+  constexpr __mmask32 kHighHalves = 0xaaaaaaaa;
+  const __m512i first = Vector512::LoadInt(lines);                // inputs 4 g, 4 g + 1
+  const __m512i second = Vector512::LoadInt(lines + kLineBytes);  // and 4 g + 2, 4 g + 3
+  return (
+      __m512bh)(kOdd == 0
+                    ? _mm512_mask_blend_epi16(kHighHalves, second, _mm512_slli_epi32(first, 16))
+                    : _mm512_mask_blend_epi16(kHighHalves, _mm512_srli_epi32(second, 16), first));
+}
+
+LYNX_INLINE __m512bh BroadcastPair(const float* dword) {
+  return (__m512bh)_mm512_castps_si512(Vector512::Broadcast(dword));
+}
+
+template <int kRows, int kVectors>
+LYNX_INLINE void PairTile(const GemmStep& s, int first) {
+  using V = Vector512;
+  constexpr int kSums = kRows * kVectors;
+  constexpr int64_t kTileBytes = kBlockInputs / 2 * kLineBytes;
+  Streams<V, kVectors> w(s.weights, s.weight_stride, first, 4);
+  Unroll<kSums>([&](auto i) __attribute__((always_inline)) {
+    V::Store(Acc<V>(s, i / kVectors, first + i % kVectors), V::Zero());
+  });
+  const float* x = s.x;
+  for (int64_t b = 0; b < s.blocks; ++b, x += kRows * kRowDwords) {
+    const int64_t ahead = BlocksAhead(s, b, kPanelsAtOnce<V, kVectors>) * kTileBytes;
+    __m512 sums[2][kSums];
+    Unroll<kSums>([&](auto i)
+                      __attribute__((always_inline)) { sums[0][i] = sums[1][i] = V::Zero(); });
+#pragma GCC unroll 8
+    for (int line = 0; line < kRowDwords; line += 2) {
+      Unroll<2>([&](auto odd) __attribute__((always_inline)) {
+        __m512bh inputs[kVectors];
+        Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+          const std::byte* at = w.at[v] + line * kLineBytes;
+          V::Prefetch(at + ahead + odd * kLineBytes);
+          inputs[v] = LoadPairs<odd>(at);
+        });
+        Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+          const __m512bh c = BroadcastPair(x + r * kRowDwords + line + odd);
+          Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+            __m512& sum = sums[odd][r * kVectors + v];
+            sum = _mm512_dpbf16_ps(sum, c, inputs[v]);
+          });
+        });
+      });
+    }
+    Unroll<kSums>([&](auto i) __attribute__((always_inline)) {
+      float* acc = Acc<V>(s, i / kVectors, first + i % kVectors);
+      V::Store(acc, V::Add(V::Load(acc), V::Add(sums[0][i], sums[1][i])));
+    });
+    Unroll<kVectors>([&](auto v) __attribute__((always_inline)) { w.at[v] += kTileBytes; });
+  }
+}
+
+struct PairProduct {
+  static constexpr int kMaxRows = 6;
+  static constexpr int Vectors(int rows) { return rows == 1 ? 1 : 2; }
+  template <int kRows, int kVectors>
+  static void Run(const GemmStep& s, int first) {
+    PairTile<kRows, kVectors>(s, first);
+  }
+};
+
+}  // namespace
+
+constinit const Bf16Kernels kBf16Avx512 = {.max_rows = PairProduct::kMaxRows,
+                                           .multiply = RunStep<Vector512, PairProduct>,
+                                           .round_rows = PairRows};
+
+}  // namespace lynx::cpu
+
+#pragma GCC pop_options

@@ -52,6 +52,8 @@ constexpr int ColumnLane(int column) { return column / kParts * 32 + column % kP
 constexpr int kTilePairs = kParts == 1 ? 6 : 3;
 constexpr int kAccumulators = kParts == 1 ? 24 : 12;
 constexpr int kBlockVectors = kBlockSize / kLanes;
+// Pairs of a task from which on AddTwoLinks pays; fewer are bound by memory.
+constexpr int kMinTwoLinkPairs = 4;
 
 // Rows of lanes, one row every `stride` elements, and as many rows of the tile that is needed next,
 // to prefetch.
@@ -74,6 +76,23 @@ HWY_INLINE void LoadColumn(const Rows<Bf16>& rows, int column, FloatVector& even
   odd = hn::BitCast(kFloatTag, hn::And(u, hn::Set(kUintTag, 0xffff0000u)));
   hwy::Prefetch(rows.ahead + column * kColumnLanes);
 }
+// The same of rows r and r + 2, as AddTwoLinks wants them: the first row's in the high halves.
+HWY_INLINE void LoadTwoRows(const Rows<Bf16>& rows, int column, FloatVector& even,
+                            FloatVector& odd) {
+  const hn::Repartition<uint16_t, UintTag> d16;
+  const Rows<Bf16> later = rows.Skip(2);
+  const auto load = [&](const Bf16* row) LYNX_LAMBDA {
+    return hn::LoadU(kUintTag, reinterpret_cast<const uint32_t*>(row) + column * kPartLanes);
+  };
+  const auto first = load(rows.data), second = load(later.data);
+  const auto join = [&](auto high, auto low) LYNX_LAMBDA {
+    return hn::BitCast(kFloatTag, hn::OddEven(hn::BitCast(d16, high), hn::BitCast(d16, low)));
+  };
+  even = join(hn::ShiftLeft<16>(first), second);
+  odd = join(first, hn::ShiftRight<16>(second));
+  hwy::Prefetch(rows.ahead + column * kColumnLanes);
+  hwy::Prefetch(later.ahead + column * kColumnLanes);
+}
 HWY_INLINE void LoadColumn(const Rows<float>& rows, int column, FloatVector& first,
                            FloatVector& second) {
   const int lane = ColumnLane(column);
@@ -83,33 +102,61 @@ HWY_INLINE void LoadColumn(const Rows<float>& rows, int column, FloatVector& fir
   hwy::Prefetch(rows.ahead + lane + kLanes);
 }
 
+// Two links of a chain at once: VDPBF16PS adds the product of the high halves to sum, then that of
+// the low ones, each as an FMA would. Written so because its intrinsic is of another target.
+template <typename V>
+HWY_INLINE V AddTwoLinks(V sum, V a, V b) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+  return sum;
+}
+// The BF16 coefficients of two links for AddTwoLinks, in even lanes; the odd lanes stay as they
+// are, so that joining again changes nothing.
+HWY_INLINE F16 JoinLinks(const F16& x) {
+  const hn::Repartition<uint64_t, FloatTag> d64;
+  return ForParts([&](int i) LYNX_LAMBDA {
+    const auto u = hn::BitCast(d64, x.part[i]);
+    return hn::BitCast(kFloatTag, hn::Or(u, hn::ShiftRight<48>(u)));
+  });
+}
+
 // out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, in the order of T, for R pairs
-// and C columns. coefficient is in lane positions, [R, ldc]; out is [R, ldo].
-template <int R, int C, typename T>
+// and C columns. coefficient is [R, ldc], in lane positions, with kTwoLinks joined; out is [R,
+// ldo].
+template <bool kTwoLinks, int R, int C, typename T>
 HWY_INLINE void ContractColumns(Rows<T> rows, int column, int n, const float* coefficient,
                                 size_t ldc, float* out, size_t ldo) {
   constexpr bool kTileOrder = std::is_same_v<T, Bf16>;
-  constexpr int kChains = kTileOrder ? 2 : 1, kVectors = 2 * C;
+  constexpr int kChains = kTileOrder ? 2 : 1, kLinks = kTwoLinks ? 2 : 1, kVectors = 2 * C;
   const int chunk = kTileOrder ? 32 : n;
   for (int k = 0; k < n; k += chunk) {
     FloatVector acc[kChains][R][kVectors];
     Unroll<kChains * R * kVectors>([&](auto i)
                                        LYNX_LAMBDA { (&acc[0][0][0])[i] = hn::Zero(kFloatTag); });
-    const int steps = std::min(n - k, chunk) / kChains;
-    for (int j = 0; j < steps; ++j) {
+    const int links = std::min(n - k, chunk) / kChains;
+    for (int j = 0; j < links; j += kLinks) {
       Unroll<kChains>([&](auto chain) LYNX_LAMBDA {
         FloatVector v[kVectors];
-        Unroll<C>([&](auto c) LYNX_LAMBDA {  //
-          LoadColumn(rows, column + c, v[2 * c], v[2 * c + 1]);
+        Unroll<C>([&](auto c) LYNX_LAMBDA {
+          if constexpr (kTwoLinks) {
+            LoadTwoRows(rows, column + c, v[2 * c], v[2 * c + 1]);
+          } else {
+            LoadColumn(rows, column + c, v[2 * c], v[2 * c + 1]);
+          }
         });
         Unroll<R>([&](auto r) LYNX_LAMBDA {
           const auto a = hn::Set(kFloatTag, coefficient[r * ldc + k + chain * kLanes + j]);
           Unroll<kVectors>([&](auto i) LYNX_LAMBDA {
-            acc[chain][r][i] = hn::MulAdd(a, v[i], acc[chain][r][i]);
+            auto& sum = acc[chain][r][i];
+            if constexpr (kTwoLinks) {
+              sum = AddTwoLinks(sum, a, v[i]);
+            } else {
+              sum = hn::MulAdd(a, v[i], sum);
+            }
           });
         });
         rows = rows.Skip(1);
       });
+      if constexpr (kTwoLinks) rows = rows.Skip(2);
     }
     Unroll<R * kVectors>([&](auto i) LYNX_LAMBDA {
       constexpr int r = i / kVectors, v = i % kVectors;
@@ -125,25 +172,26 @@ HWY_INLINE void ContractColumns(Rows<T> rows, int column, int n, const float* co
 }
 
 // ContractColumns over all lanes of a row, a multiple of 32.
-template <int R, typename T>
+template <bool kTwoLinks, int R, typename T>
 void ContractRows(const Rows<T>& rows, int lanes, int n, const float* coefficient, size_t ldc,
                   float* out, size_t ldo) {
-  constexpr bool kTileOrder = std::is_same_v<T, Bf16>;
-  constexpr int C = R * (kTileOrder ? 4 : 2) * 2 <= kAccumulators ? 2 : 1;
+  constexpr int kColumnAccumulators = R * 2 * (std::is_same_v<T, Bf16> ? 2 : 1);
+  constexpr int C = 2 * kColumnAccumulators <= kAccumulators ? 2 : 1;
   const int columns = lanes / kColumnLanes;
   int column = 0;
   for (; column + C <= columns; column += C) {
-    ContractColumns<R, C>(rows, column, n, coefficient, ldc, out, ldo);
+    ContractColumns<kTwoLinks, R, C>(rows, column, n, coefficient, ldc, out, ldo);
   }
-  if (column < columns) ContractColumns<R, 1>(rows, column, n, coefficient, ldc, out, ldo);
+  if (column == columns) return;
+  ContractColumns<kTwoLinks, R, 1>(rows, column, n, coefficient, ldc, out, ldo);
 }
 
 // ContractRows for any number of pairs.
-template <typename T>
+template <bool kTwoLinks, typename T>
 void Contract(const Rows<T>& rows, int lanes, int num_pairs, int n, const float* coefficient,
               size_t ldc, float* out, size_t ldo) {
   constexpr auto kContractRows = []<int... r>(std::integer_sequence<int, r...>) {
-    return std::array{ContractRows<r + 1, T>...};
+    return std::array{ContractRows<kTwoLinks, r + 1, T>...};
   }
   (std::make_integer_sequence<int, kTilePairs>());
   Rows<T> tile = rows;
@@ -162,7 +210,8 @@ struct BlockPairs {
   int num_pairs = 0;
   int begin[kMaxTilePairs];
   int end[kMaxTilePairs];
-  HWY_ALIGN float keep[(kMaxTilePairs + kLanes - 1) / kLanes * kLanes];  // factors of their state
+  // Factors of their state, in whole vectors.
+  HWY_ALIGN float keep[(kMaxTilePairs + kLanes - 1) / kLanes * kLanes] = {};
   bool SeesAll(int r) const { return begin[r] <= 0 && end[r] >= kBlockSize; }
 };
 
@@ -199,8 +248,8 @@ HWY_INLINE void ExpScores(float scale, const float* max, float* scores, int num_
   }
 }
 
-// Scores, [num_pairs, 64], become probabilities in place.
-template <typename T>
+// Scores, [num_pairs, 64], become probabilities in place, with kTwoLinks joined.
+template <bool kTwoLinks, typename T>
 void Softmax(const SegmentTask& task, float* scores, BlockPairs& pairs) {
   const F16 scale = SetAll(task.scale);
   float* const max = task.max + pairs.first;
@@ -222,11 +271,13 @@ void Softmax(const SegmentTask& task, float* scores, BlockPairs& pairs) {
   for (int r = 0; r < pairs.num_pairs; ++r) {
     float* p = scores + r * kBlockSize;
     Unroll<kBlockVectors>([&](auto i) LYNX_LAMBDA { x[i] = LoadLanes(p + i * kLanes); });
-    if (!pairs.SeesAll(r)) {
-      HideUnseen<T>(pairs, r, 0.0f, x);
-      Unroll<kBlockVectors>([&](auto i) LYNX_LAMBDA { StoreLanes(x[i], p + i * kLanes); });
-    }
+    const bool whole = pairs.SeesAll(r);
+    if (!whole) HideUnseen<T>(pairs, r, 0.0f, x);
     sum[r] = std::fma(sum[r], pairs.keep[r], SumLanes(Add(Add(Add(x[0], x[1]), x[2]), x[3])));
+    if (whole && !kTwoLinks) continue;
+    Unroll<kBlockVectors>([&](auto i) LYNX_LAMBDA {
+      StoreLanes(kTwoLinks ? JoinLinks(x[i]) : x[i], p + i * kLanes);
+    });
   }
 }
 
@@ -243,16 +294,17 @@ HWY_INLINE void AddWeighted(const SegmentTask& task, const float* weighted,
   }
 }
 
-template <typename T>
+template <bool kTwoLinks, typename T>
 void AttendBlock(const SegmentTask& task, int block, const Rows<T>& key, const Rows<T>& value) {
   const int head_dim = task.pool->layout.head_dim, padded = PaddedHeadDim(head_dim);
   BlockPairs pairs;
   FindPairs(task, block, pairs);
   HWY_ALIGN float scores[kMaxTilePairs * kBlockSize];
-  Contract(key, kBlockSize, pairs.num_pairs, head_dim, task.q + size_t(pairs.first) * padded,
-           padded, scores, kBlockSize);
-  Softmax<T>(task, scores, pairs);
-  Contract(value, padded, pairs.num_pairs, kBlockSize, scores, kBlockSize, task.weighted, padded);
+  Contract<kTwoLinks>(key, kBlockSize, pairs.num_pairs, head_dim,
+                      task.q + size_t(pairs.first) * padded, padded, scores, kBlockSize);
+  Softmax<kTwoLinks, T>(task, scores, pairs);
+  Contract<kTwoLinks>(value, padded, pairs.num_pairs, kBlockSize, scores, kBlockSize, task.weighted,
+                      padded);
   AddWeighted(task, task.weighted, pairs);
 }
 
@@ -284,7 +336,7 @@ void PackPanels(const Rows<Bf16>& rows, int n, int lanes, float* to) {
   }
 }
 
-// out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows, for all pairs of the task.
+// out[r][lane] = Σ_j coefficient[r][j] · row[j][lane] over n rows.
 void ContractOnAmx(const SegmentTask& task, int num_pairs, const Rows<Bf16>& rows, int lanes, int n,
                    const float* coefficients, float* out) {
   const AmxScratch& amx = *task.amx;
@@ -308,7 +360,7 @@ void AttendBlockOnAmx(const SegmentTask& task, int block, const Rows<Bf16>& key,
   FindPairs(task, block, pairs);
   ContractOnAmx(task, task.num_pairs, key, kBlockSize, head_dim, amx.queries, amx.scores);
   float* const seen = amx.scores + size_t(pairs.first) * kBlockSize;
-  Softmax<Bf16>(task, seen, pairs);
+  Softmax<false, Bf16>(task, seen, pairs);
   PackCoefficients(seen, pairs.num_pairs, kBlockSize, amx.probabilities);
   ContractOnAmx(task, pairs.num_pairs, value, head_dim, kBlockSize, amx.probabilities,
                 task.weighted);
@@ -329,7 +381,7 @@ Rows<T> ValueRows(const SegmentTask& task, const T* tile, const T* ahead) {
   return {copy, copy, padded};
 }
 
-template <typename T>
+template <bool kTwoLinks, typename T>
 void AttendSegmentOf(const SegmentTask& task) {
   const int padded = PaddedHeadDim(task.pool->layout.head_dim);
   std::fill_n(task.max, task.num_pairs, kMinusInfinity);
@@ -337,7 +389,13 @@ void AttendSegmentOf(const SegmentTask& task) {
   std::fill_n(task.out, size_t(task.num_pairs) * padded, 0.0f);
   const bool on_amx = std::is_same_v<T, Bf16> && task.amx != nullptr &&
                       task.num_pairs >= kMinAmxPairs && task.pool->layout.head_dim == padded;
-  if (on_amx) PackCoefficients(task.q, task.num_pairs, padded, task.amx->queries);
+  if (on_amx) {
+    PackCoefficients(task.q, task.num_pairs, padded, task.amx->queries);
+  } else if (kTwoLinks) {
+    for (int i = 0; i < task.num_pairs * padded; i += kLanes) {
+      StoreLanes(JoinLinks(LoadLanes(task.q + i)), task.q + i);
+    }
+  }
   const auto tile = [&](int block, KvKind kind) LYNX_LAMBDA {
     return reinterpret_cast<const T*>(
         task.pool->tile(task.block_table[block], task.layer, kind, task.kv_head));
@@ -354,15 +412,19 @@ void AttendSegmentOf(const SegmentTask& task) {
         continue;
       }
     }
-    AttendBlock(task, b, key_rows, value_rows);
+    AttendBlock<kTwoLinks>(task, b, key_rows, value_rows);
   }
 }
 
+template <bool kTwoLinks>
 void AttendSegment(const SegmentTask& task) {
-  if (task.pool->layout.dtype == KvDtype::kBf16) {
-    AttendSegmentOf<Bf16>(task);
+  if (task.pool->layout.dtype == KvDtype::kF32) {
+    AttendSegmentOf<false, float>(task);
+  } else if (kTwoLinks && task.num_pairs >= kMinTwoLinkPairs &&
+             task.pool->layout.head_dim % 4 == 0) {
+    AttendSegmentOf<kTwoLinks, Bf16>(task);
   } else {
-    AttendSegmentOf<float>(task);
+    AttendSegmentOf<false, Bf16>(task);
   }
 }
 
@@ -377,7 +439,8 @@ void MergeSegment(const PartialState& segment, int padded, const PartialState& t
   }
 }
 
-constexpr AttentionKernels kAttentionKernels = {.attend_segment = AttendSegment,
+template <bool kTwoLinks>
+constexpr AttentionKernels kAttentionKernels = {.attend_segment = AttendSegment<kTwoLinks>,
                                                 .merge_segment = MergeSegment};
 
 }  // namespace HWY_NAMESPACE
@@ -389,8 +452,11 @@ HWY_AFTER_NAMESPACE();
 namespace lynx::cpu {
 
 AttentionKernels SelectAttentionKernels(Target target) {
-  AttentionKernels kernels =
-      target >= Target::kAvx512 ? N_AVX3::kAttentionKernels : N_AVX2::kAttentionKernels;
+  AttentionKernels kernels = N_AVX2::kAttentionKernels<false>;
+  if (target >= Target::kAvx512) kernels = N_AVX3::kAttentionKernels<false>;
+  if (target >= Target::kAvx512Bf16 && Supports(Target::kAvx512Bf16)) {
+    kernels = N_AVX3::kAttentionKernels<true>;
+  }
   if (target == Target::kAmx) kernels.amx = &kBf16Amx;
   return kernels;
 }

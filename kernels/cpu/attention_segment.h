@@ -10,6 +10,10 @@
 // 2 · tile_bytes, and while one tile is contracted the next (V of this block, K of the next, also
 // of the next segment or unit) is prefetched.
 //
+// With AVX512_BF16 an instruction is two links of a chain: rows r and r + 2 of a tile are joined
+// into dwords, which takes as many instructions as their conversion to float32, and so are
+// coefficients.
+//
 // With AMX the two products of a block are matrix products of gemm_kernels.h, for all pairs of the
 // task at once: a coefficient vector is a row of activations, and a tile of K or V becomes panels
 // whose outputs stand in lane positions. That copy costs about as much as the vector kernels spend
@@ -52,13 +56,13 @@ struct SegmentTask {
   const std::byte* ahead = nullptr;  // the tile that is read after these blocks, to be prefetched
   int num_pairs = 0;
   const VisibleRange* visible = nullptr;  // [num_pairs]
-  const float* q = nullptr;               // [num_pairs, padded], rounded for BF16 tiles
-  float* max = nullptr;                   // out, [num_pairs]; −∞ for a pair that sees nothing
-  float* sum = nullptr;                   // out, [num_pairs]
-  float* out = nullptr;                   // out, [num_pairs, padded]
-  float* weighted = nullptr;              // scratch, [num_pairs, padded]
-  float* padded_value = nullptr;          // scratch, [64, padded], when head_dim % 32 != 0
-  const AmxScratch* amx = nullptr;        // null: vectors only
+  float* q = nullptr;               // [num_pairs, padded], rounded for BF16 tiles; joined in place
+  float* max = nullptr;             // out, [num_pairs]; −∞ for a pair that sees nothing
+  float* sum = nullptr;             // out, [num_pairs]
+  float* out = nullptr;             // out, [num_pairs, padded]
+  float* weighted = nullptr;        // scratch, [num_pairs, padded]
+  float* padded_value = nullptr;    // scratch, [64, padded], when head_dim % 32 != 0
+  const AmxScratch* amx = nullptr;  // null: vectors only
 };
 
 // The state of one pair: max, sum and PaddedHeadDim channels.

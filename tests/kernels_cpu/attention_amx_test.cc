@@ -53,7 +53,8 @@ class AttentionOnTiles : public testing::TestWithParam<Target> {
     return sequence.Run(*CpuBackend::Create({.target = Target::kScalar}), num_rows);
   }
 };
-INSTANTIATE_TEST_SUITE_P(, AttentionOnTiles, testing::Values(Target::kAvx2, Target::kAvx512),
+INSTANTIATE_TEST_SUITE_P(, AttentionOnTiles,
+                         testing::Values(Target::kAvx2, Target::kAvx512, Target::kAvx512Bf16),
                          [](const auto& info) { return std::string(TargetName(info.param)); });
 
 TEST_P(AttentionOnTiles, GivesTheBitsOfTheReference) {

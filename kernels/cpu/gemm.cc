@@ -189,10 +189,12 @@ void RunFast(const GemmKernels& kernels, const Slab& slab, const GemmActivations
   for (int g = 0; g < groups.count; ++g) {
     const int first = groups.begin(g);
     step.rows = groups.size(g);
-    // One group reads from memory as it goes; of several, each fetches a part of the next panels.
-    step.prefetch_blocks = groups.count == 1 ? kPrefetchBytes / block_bytes : slab.blocks * panels;
-    step.prefetch_begin = slab.blocks * g / groups.count;
-    step.prefetch_end = slab.blocks * (g + 1) / groups.count;
+    // One group reads from memory as it goes; of several, the last fetches the next panels.
+    if (groups.count == 1) {
+      step.prefetch_blocks = kPrefetchBytes / block_bytes;
+    } else if (g == groups.count - 1) {
+      step.prefetch_blocks = slab.blocks * panels;
+    }
     if (bf16) {
       step.x = a.floats.get() + first * slab.blocks * kBlockInputs;
     } else {

@@ -66,9 +66,7 @@ struct GemmStep {
   size_t weight_stride = 0;
   const std::byte* scales = nullptr;  // [panels] of scale_stride bytes
   size_t scale_stride = 0;
-  int64_t prefetch_blocks = 0;  // how far ahead of their use weights are fetched,
-  int64_t prefetch_begin = 0;   // in the steps of the blocks
-  int64_t prefetch_end = 0;     // [prefetch_begin, prefetch_end)
+  int64_t prefetch_blocks = 0;  // how far ahead of their use weights are fetched
   const float* x = nullptr;     // [blocks][rows][32]: F32 kernels; BF16: what round_rows made
   int* tile_rows = nullptr;     // AMX, of the thread: see Bf16Kernels::release
   Int8Rows q = {};              // 8-bit kernels
@@ -78,7 +76,6 @@ struct GemmStep {
 // How many blocks ahead of block b to prefetch, with `panels` panels read side by side. They end
 // together; what follows a panel in the order of reading is then the panel `panels` further on.
 inline int64_t BlocksAhead(const GemmStep& s, int64_t b, int panels) {
-  if (b < s.prefetch_begin || b >= s.prefetch_end) return 0;
   const int64_t ahead = s.prefetch_blocks;
   const bool past_end = ahead < s.blocks && b + ahead >= s.blocks;
   return past_end ? ahead + (panels - 1) * s.blocks : ahead;

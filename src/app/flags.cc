@@ -178,8 +178,8 @@ void ConfigFlags::AddHandoff(CLI::App& command) {
                    [](Config& c, const std::string& v) { c.speculation.enabled = v != "off"; });
   command.get_option("--speculation")->check(CLI::IsMember({"on", "off"}));
   Set(command, "--verify",
-      "Who judges drafts: residual (the KV that is still on its way), source (the prefill daemon), "
-      "hold (it goes on decoding instead), or auto",
+      "Who makes tokens final before the KV has landed: residual (nobody), source (the prefill "
+      "daemon judges drafts), hold (it goes on decoding instead), or auto (default, by estimate)",
       [](Config& c) { return &c.speculation.verify; });
   command.get_option("--verify")->check(CLI::IsMember({"residual", "source", "hold", "auto"}));
   Set(command, "--num-speculative-tokens",

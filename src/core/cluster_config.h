@@ -71,7 +71,7 @@ struct ClusterConfig {
     bool enabled = true;
     int max_draft_tokens = 64;
     double min_draft_survival = 0.05;
-    std::string verify = "residual";  // or source, hold, auto: before the target KV has landed
+    std::string verify = "auto";  // or residual, source, hold: before the target KV has landed
     // Drafts of a decoding sequence before each verification: auto, or 0 .. 8.
     std::string num_speculative_tokens = "auto";
     int draft_context = 1024;  // tokens that such a draft reads

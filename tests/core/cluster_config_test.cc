@@ -105,6 +105,13 @@ TEST(ClusterConfig, APeerIsNotLostBetweenTwoHeartbeats) {
   EXPECT_EQ(CheckClusterConfig(*config).message(), "hostname: empty");
 }
 
+TEST(ClusterConfig, ThePrefillSideVouchesByEstimate) {
+  EXPECT_EQ(ParseClusterConfig("", "c.yaml")->speculation.verify, "auto");
+  EXPECT_EQ(ParseClusterConfig("speculation: {verify: residual}\n", "c.yaml")->speculation.verify,
+            "residual");
+  EXPECT_FALSE(ParseClusterConfig("speculation: {verify: never}\n", "c.yaml").ok());
+}
+
 TEST(ClusterConfig, AnAnchorHasWhatItNeeds) {
   const auto check = [](const std::string& kv) {
     const auto config = ParseClusterConfig("model: m\nkv: {" + kv + "}\n", "/etc/lynx.yaml");

@@ -56,8 +56,8 @@ def test_disaggregated_without_speculation(baseline):
     assert all(t["drafted"] == 0 for t in timelines)
 
 
-@pytest.mark.parametrize("mode", ["source", "auto"])
-def test_verification_by_the_prefill_daemon(baseline, mode):
+@pytest.mark.parametrize("mode", ["residual", "source", "hold"])
+def test_verification_before_the_target_lands(baseline, mode):
     prompts, want = baseline
     chosen = [i for i, p in enumerate(prompts) if 128 < len(p) <= 1500][:10]
     with Cluster("--threads", 1, "--verify", mode) as c:

@@ -180,7 +180,7 @@ def test_three_hosts_at_one_gigabit(expected):
 
 def test_slow_link_drafts_and_stays_exact(expected):
     drafted = accepted = 0
-    with Lab("50mbit") as lab:
+    with Lab("50mbit", "--verify", "residual") as lab:
         for prompt, options, want in expected:
             got, timeline = lab.complete(prompt, 64, **options)
             assert got == want
@@ -212,7 +212,7 @@ def test_slow_link_and_the_prefill_daemon_vouches(expected, mode):
 def test_anchors_overtake_residuals(expected):
     first = next(p for p, _, _ in expected if len(p) == 700)
     second = next(p for p, _, _ in expected if len(p) == 320)
-    with Lab("10mbit") as lab:
+    with Lab("10mbit", "--verify", "residual") as lab:
         timelines = {}
 
         def ask(name, prompt):
@@ -250,7 +250,7 @@ def test_pulled_cable_never_gives_unverified_text(expected):
 
 def test_cable_pulled_mid_transfer_and_another_prefill_daemon_takes_over(expected):
     prompt, options, want = next(e for e in expected if len(e[0]) > 1000 and not e[1])
-    with Lab("50mbit", num_prefill=2) as lab:
+    with Lab("50mbit", "--verify", "residual", num_prefill=2) as lab:
         result = {}
         thread = threading.Thread(
             target=lambda: result.update(answer=lab.complete(prompt, 64, **options)))

@@ -39,16 +39,14 @@ inline void PairRows(const ConvertParams& p, float* out) {
   });
 }
 
-// The even or odd inputs of two lines as PairRows has them.
-template <int kOdd>
-LYNX_INLINE __m512bh LoadPairs(const std::byte* lines) {
+// The even and odd inputs of two lines as PairRows has them.
+LYNX_INLINE void LoadPairs(const std::byte* lines, __m512bh& even, __m512bh& odd) {
   constexpr __mmask32 kHighHalves = 0xaaaaaaaa;
-  const __m512i first = Vector512::LoadInt(lines);                // inputs 4 g, 4 g + 1
-  const __m512i second = Vector512::LoadInt(lines + kLineBytes);  // and 4 g + 2, 4 g + 3
-  return (
-      __m512bh)(kOdd == 0
-                    ? _mm512_mask_blend_epi16(kHighHalves, second, _mm512_slli_epi32(first, 16))
-                    : _mm512_mask_blend_epi16(kHighHalves, _mm512_srli_epi32(second, 16), first));
+  __m512i first = Vector512::LoadInt(lines);                // inputs 4 g, 4 g + 1
+  __m512i second = Vector512::LoadInt(lines + kLineBytes);  // and 4 g + 2, 4 g + 3
+  asm("" : "+v"(first), "+v"(second));                      // GCC would load each of them twice
+  even = (__m512bh)_mm512_mask_blend_epi16(kHighHalves, second, _mm512_slli_epi32(first, 16));
+  odd = (__m512bh)_mm512_mask_blend_epi16(kHighHalves, _mm512_srli_epi32(second, 16), first);
 }
 
 LYNX_INLINE __m512bh BroadcastPair(const float* dword) {
@@ -72,19 +70,19 @@ LYNX_INLINE void PairTile(const GemmStep& s, int first) {
                       __attribute__((always_inline)) { sums[0][i] = sums[1][i] = V::Zero(); });
 #pragma GCC unroll 8
     for (int line = 0; line < kRowDwords; line += 2) {
-      Unroll<2>([&](auto odd) __attribute__((always_inline)) {
-        __m512bh inputs[kVectors];
+      __m512bh inputs[2][kVectors];
+      Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        const std::byte* at = w.at[v] + line * kLineBytes;
+        V::Prefetch(at + ahead);
+        V::Prefetch(at + ahead + kLineBytes);
+        LoadPairs(at, inputs[0][v], inputs[1][v]);
+      });
+      Unroll<2 * kRows>([&](auto i) __attribute__((always_inline)) {
+        constexpr int r = i / 2, odd = i % 2;
+        const __m512bh c = BroadcastPair(x + r * kRowDwords + line + odd);
         Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-          const std::byte* at = w.at[v] + line * kLineBytes;
-          V::Prefetch(at + ahead + odd * kLineBytes);
-          inputs[v] = LoadPairs<odd>(at);
-        });
-        Unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-          const __m512bh c = BroadcastPair(x + r * kRowDwords + line + odd);
-          Unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-            __m512& sum = sums[odd][r * kVectors + v];
-            sum = _mm512_dpbf16_ps(sum, c, inputs[v]);
-          });
+          __m512& sum = sums[odd][r * kVectors + v];
+          sum = _mm512_dpbf16_ps(sum, c, inputs[odd][v]);
         });
       });
     }
@@ -97,7 +95,7 @@ LYNX_INLINE void PairTile(const GemmStep& s, int first) {
 }
 
 struct PairProduct {
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 5;
   static constexpr int Vectors(int rows) { return rows == 1 ? 1 : 2; }
   template <int kRows, int kVectors>
   static void Run(const GemmStep& s, int first) {

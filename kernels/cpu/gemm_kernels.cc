@@ -9,9 +9,9 @@ namespace {
 // 1, 2 and 4 rows with AVX-512 and 15.9 ms with AMX; at 8 rows 23.8 and 16.0 ms.
 constexpr int kMinTileRows = 5;
 // The same of kBf16Avx512, whose groups are smaller than those of the FMA kernels: on a Zen 5 core
-// all matrices took 20 ms with either at 16 rows, 53 instead of 74 at 64, 326 instead of 490 at
-// 512.
-constexpr int kMinPairRows = 18;
+// all matrices took 22 instead of 19 ms at 16 rows, 54 instead of 74 at 64, 300 instead of 490 at
+// 512 (without the head).
+constexpr int kMinPairRows = 32;
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this process may use AMX, found out before the first kernel does.
+// Whether this process may use AMX, found out before the first kernel does; and whether products in
+// BF16 (AMX, VDPBF16PS) are those of the scalar kernel.
 #pragma once
 
 #include "kernels/cpu/gemm_kernels.h"

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // File layout: magic, version, counts | metadata entries | tensor infos | padding | tensor data.
+// A model in several files has its metadata in the first one.
 #include "formats/gguf.h"
 
+#include <algorithm>
 #include <bit>
-#include <cstring>
+#include <iterator>
 #include <limits>
 #include <set>
-#include <span>
-#include <type_traits>
 #include <utility>
 
 #include "formats/file_error.h"
+#include "formats/gguf_cursor.h"
 #include "formats/mapped_file.h"
 #include "formats/weight_type.h"
 
@@ -18,9 +19,9 @@ namespace lynx {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
+constexpr uint32_t kOldestVersion = 2;  // the same layout; 3 only adds big-endian files
 constexpr uint32_t kVersion = 3;
 constexpr uint32_t kMaxDimensions = 4;
-constexpr uint64_t kMaxArrayElements = uint64_t{1} << 24;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMinAlignment = 8;
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
@@ -28,197 +29,15 @@ constexpr uint64_t kMaxAlignment = uint64_t{1} << 20;
 constexpr uint64_t kMinMetadataBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorInfoBytes = 8 + 4 + 4 + 8;
 
-enum class ValueType : uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kString,
-  kArray,
-  kU64,
-  kI64,
-  kF64,
-  kEnd
-};
+constexpr char kSplitNumber[] = "split.no";
+constexpr char kSplitCount[] = "split.count";
+constexpr char kSplitTensors[] = "split.tensors.count";
+constexpr int64_t kMaxNumParts = 65535;
 
-// Reads little-endian values front to back; every error says where the file ended.
-class Cursor {
- public:
-  explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  size_t offset() const { return offset_; }
-  size_t remaining() const { return bytes_.size() - offset_; }
-
-  absl::StatusOr<std::string_view> Bytes(uint64_t size) {
-    if (size > remaining()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "truncated: ", size, " bytes wanted at offset ", offset_, ", ", remaining(), " left"));
-    }
-    std::string_view result(reinterpret_cast<const char*>(bytes_.data()) + offset_, size);
-    offset_ += size;
-    return result;
-  }
-
-  template <typename T>
-  absl::StatusOr<T> Scalar() {
-    LYNX_ASSIGN_OR_RETURN(std::string_view bytes, Bytes(sizeof(T)));
-    T value;
-    std::memcpy(&value, bytes.data(), sizeof(T));
-    return value;
-  }
-
-  absl::StatusOr<std::string> String() {
-    LYNX_ASSIGN_OR_RETURN(uint64_t length, Scalar<uint64_t>());
-    if (length > remaining()) {
-      return absl::InvalidArgumentError(absl::StrCat("string length ", length, " at offset ",
-                                                     offset_, " exceeds the ", remaining(),
-                                                     " bytes left in the file (truncated?)"));
-    }
-    LYNX_ASSIGN_OR_RETURN(std::string_view bytes, Bytes(length));
-    return std::string(bytes);
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-  size_t offset_ = 0;
-};
-
-size_t MinElementBytes(ValueType type) {
-  switch (type) {
-    case ValueType::kU8:
-    case ValueType::kI8:
-    case ValueType::kBool:
-      return 1;
-    case ValueType::kU16:
-    case ValueType::kI16:
-      return 2;
-    case ValueType::kU32:
-    case ValueType::kI32:
-    case ValueType::kF32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
-template <typename T>
-absl::StatusOr<GgufValue> ReadScalar(Cursor& cursor) {
-  LYNX_ASSIGN_OR_RETURN(T value, cursor.Scalar<T>());
-  if constexpr (std::is_floating_point_v<T>) {
-    return GgufValue{static_cast<double>(value)};
-  } else if constexpr (std::is_signed_v<T>) {
-    return GgufValue{static_cast<int64_t>(value)};
-  } else {
-    return GgufValue{static_cast<uint64_t>(value)};
-  }
-}
-
-template <typename T>
-absl::StatusOr<GgufValue> ReadNumbers(Cursor& cursor, uint64_t count) {
-  using Wide = std::conditional_t<std::is_floating_point_v<T>, double, int64_t>;
-  LYNX_ASSIGN_OR_RETURN(std::string_view bytes, cursor.Bytes(count * sizeof(T)));
-  std::vector<Wide> values(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-    values[i] = static_cast<Wide>(value);
-  }
-  return GgufValue{std::move(values)};
-}
-
-absl::StatusOr<GgufValue> ReadStrings(Cursor& cursor, uint64_t count) {
-  std::vector<std::string> values;
-  values.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    LYNX_ASSIGN_OR_RETURN(std::string value, cursor.String());
-    values.push_back(std::move(value));
-  }
-  return GgufValue{std::move(values)};
-}
-
-absl::StatusOr<GgufValue> ReadArray(Cursor& cursor) {
-  LYNX_ASSIGN_OR_RETURN(uint32_t element, cursor.Scalar<uint32_t>());
-  LYNX_ASSIGN_OR_RETURN(uint64_t count, cursor.Scalar<uint64_t>());
-  const auto type = static_cast<ValueType>(element);
-  if (element >= static_cast<uint32_t>(ValueType::kEnd) || type == ValueType::kArray) {
-    return absl::InvalidArgumentError(absl::StrCat("array of unsupported element type ", element));
-  }
-  if (count > cursor.remaining() / MinElementBytes(type)) {
-    return absl::InvalidArgumentError(absl::StrCat("array length ", count, " exceeds the ",
-                                                   cursor.remaining(), " bytes left in the file"));
-  }
-  if (count > kMaxArrayElements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("array length ", count, " is over the limit of ", kMaxArrayElements));
-  }
-  switch (type) {
-    case ValueType::kU8:
-      return ReadNumbers<uint8_t>(cursor, count);
-    case ValueType::kI8:
-      return ReadNumbers<int8_t>(cursor, count);
-    case ValueType::kU16:
-      return ReadNumbers<uint16_t>(cursor, count);
-    case ValueType::kI16:
-      return ReadNumbers<int16_t>(cursor, count);
-    case ValueType::kU32:
-      return ReadNumbers<uint32_t>(cursor, count);
-    case ValueType::kI32:
-      return ReadNumbers<int32_t>(cursor, count);
-    case ValueType::kF32:
-      return ReadNumbers<float>(cursor, count);
-    case ValueType::kBool:
-      return ReadNumbers<uint8_t>(cursor, count);
-    case ValueType::kU64:
-      return ReadNumbers<uint64_t>(cursor, count);
-    case ValueType::kI64:
-      return ReadNumbers<int64_t>(cursor, count);
-    case ValueType::kF64:
-      return ReadNumbers<double>(cursor, count);
-    default:
-      return ReadStrings(cursor, count);
-  }
-}
-
-absl::StatusOr<GgufValue> ReadValue(Cursor& cursor) {
-  LYNX_ASSIGN_OR_RETURN(uint32_t number, cursor.Scalar<uint32_t>());
-  switch (static_cast<ValueType>(number)) {
-    case ValueType::kU8:
-      return ReadScalar<uint8_t>(cursor);
-    case ValueType::kI8:
-      return ReadScalar<int8_t>(cursor);
-    case ValueType::kU16:
-      return ReadScalar<uint16_t>(cursor);
-    case ValueType::kI16:
-      return ReadScalar<int16_t>(cursor);
-    case ValueType::kU32:
-      return ReadScalar<uint32_t>(cursor);
-    case ValueType::kI32:
-      return ReadScalar<int32_t>(cursor);
-    case ValueType::kF32:
-      return ReadScalar<float>(cursor);
-    case ValueType::kU64:
-      return ReadScalar<uint64_t>(cursor);
-    case ValueType::kI64:
-      return ReadScalar<int64_t>(cursor);
-    case ValueType::kF64:
-      return ReadScalar<double>(cursor);
-    case ValueType::kArray:
-      return ReadArray(cursor);
-    case ValueType::kBool: {
-      LYNX_ASSIGN_OR_RETURN(uint8_t value, cursor.Scalar<uint8_t>());
-      return GgufValue{value != 0};
-    }
-    case ValueType::kString: {
-      LYNX_ASSIGN_OR_RETURN(std::string value, cursor.String());
-      return GgufValue{std::move(value)};
-    }
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("unknown value type ", number));
-  }
+// How the name of file `number` (from 0) of `count` ends: "-00001-of-00003.gguf".
+std::string PartEnding(int64_t number, int64_t count) {
+  return absl::StrCat("-", absl::Dec(number + 1, absl::kZeroPad5), "-of-",
+                      absl::Dec(count, absl::kZeroPad5), ".gguf");
 }
 
 const char* Kind(const GgufValue& value) {
@@ -231,6 +50,10 @@ const char* Kind(const GgufValue& value) {
 class GgufFileImpl final : public GgufFile {
  public:
   explicit GgufFileImpl(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}
+  // One file, whatever it says of others.
+  static absl::StatusOr<std::unique_ptr<GgufFileImpl>> OpenPart(const std::string& path);
+  // Takes the tensors of the other files of a model whose first file this is.
+  absl::Status AddParts();
 
   const std::string& path() const override { return file_->path(); }
   const GgufValue* Find(std::string_view key) const override {
@@ -244,15 +67,14 @@ class GgufFileImpl final : public GgufFile {
   absl::StatusOr<const std::vector<int64_t>*> Ints(std::string_view key) const override;
   const std::vector<GgufTensor>& tensors() const override { return tensors_; }
 
-  absl::Status Read();
-
  private:
-  absl::Status ReadHeader(Cursor& cursor);
-  absl::Status ReadMetadata(Cursor& cursor);
-  absl::Status ReadTensors(Cursor& cursor);
+  absl::Status Read();
+  absl::Status ReadHeader(GgufCursor& cursor);
+  absl::Status ReadMetadata(GgufCursor& cursor);
+  absl::Status ReadTensors(GgufCursor& cursor);
   absl::StatusOr<uint64_t> Alignment() const;
   // Fills everything but data; the offset is relative to the data section.
-  absl::StatusOr<uint64_t> ReadTensorInfo(Cursor& cursor, GgufTensor& tensor) const;
+  absl::StatusOr<uint64_t> ReadTensorInfo(GgufCursor& cursor, GgufTensor& tensor) const;
   absl::Status PlaceTensor(uint64_t data_begin, uint64_t offset, uint64_t alignment,
                            GgufTensor& tensor) const;
 
@@ -269,6 +91,7 @@ class GgufFileImpl final : public GgufFile {
   uint64_t num_metadata_ = 0;
   std::map<std::string, GgufValue, std::less<>> metadata_;
   std::vector<GgufTensor> tensors_;
+  std::vector<std::unique_ptr<GgufFileImpl>> parts_;
 };
 
 template <typename T>
@@ -316,15 +139,16 @@ absl::StatusOr<double> GgufFileImpl::Float(std::string_view key) const {
   return *value;
 }
 
-absl::Status GgufFileImpl::ReadHeader(Cursor& cursor) {
+absl::Status GgufFileImpl::ReadHeader(GgufCursor& cursor) {
   auto magic = cursor.Bytes(kMagic.size());
   if (!magic.ok()) return Error("magic", magic.status());
   if (*magic != kMagic) return Error("magic", "not a GGUF file");
   auto version = cursor.Scalar<uint32_t>();
   if (!version.ok()) return Error("version", version.status());
   if (*version == __builtin_bswap32(kVersion)) return Error("version", "big-endian file");
-  if (*version != kVersion) {
-    return Error("version", absl::StrCat(*version, " is not supported, want ", kVersion));
+  if (*version < kOldestVersion || *version > kVersion) {
+    return Error("version", absl::StrCat(*version, " is not supported, want ", kOldestVersion,
+                                         " or ", kVersion));
   }
   auto num_tensors = cursor.Scalar<uint64_t>();
   if (!num_tensors.ok()) return Error("tensor count", num_tensors.status());
@@ -343,11 +167,11 @@ absl::Status GgufFileImpl::ReadHeader(Cursor& cursor) {
   return absl::OkStatus();
 }
 
-absl::Status GgufFileImpl::ReadMetadata(Cursor& cursor) {
+absl::Status GgufFileImpl::ReadMetadata(GgufCursor& cursor) {
   for (uint64_t i = 0; i < num_metadata_; ++i) {
     auto key = cursor.String();
     if (!key.ok()) return Error(absl::StrCat("metadata key ", i), key.status());
-    auto value = ReadValue(cursor);
+    auto value = ReadGgufValue(cursor);
     if (!value.ok()) {
       return Error(absl::StrCat("metadata ", Printable(*key)), value.status());
     }
@@ -369,7 +193,8 @@ absl::StatusOr<uint64_t> GgufFileImpl::Alignment() const {
   return alignment;
 }
 
-absl::StatusOr<uint64_t> GgufFileImpl::ReadTensorInfo(Cursor& cursor, GgufTensor& tensor) const {
+absl::StatusOr<uint64_t> GgufFileImpl::ReadTensorInfo(GgufCursor& cursor,
+                                                      GgufTensor& tensor) const {
   LYNX_ASSIGN_OR_RETURN(uint32_t num_dimensions, cursor.Scalar<uint32_t>());
   if (num_dimensions == 0 || num_dimensions > kMaxDimensions) {
     return absl::InvalidArgumentError(
@@ -423,7 +248,7 @@ absl::Status GgufFileImpl::PlaceTensor(uint64_t data_begin, uint64_t offset, uin
   return absl::OkStatus();
 }
 
-absl::Status GgufFileImpl::ReadTensors(Cursor& cursor) {
+absl::Status GgufFileImpl::ReadTensors(GgufCursor& cursor) {
   LYNX_ASSIGN_OR_RETURN(uint64_t alignment, Alignment());
   std::vector<uint64_t> offsets;
   std::set<std::string_view> names;
@@ -433,6 +258,7 @@ absl::Status GgufFileImpl::ReadTensors(Cursor& cursor) {
     if (!name.ok()) return Error(absl::StrCat("tensor name ", i), name.status());
     GgufTensor& tensor = tensors_.emplace_back();
     tensor.name = *std::move(name);
+    tensor.file = path();
     const std::string label = absl::StrCat("tensor ", Printable(tensor.name));
     if (!names.insert(tensor.name).second) return Error(label, "duplicate name");
     auto offset = ReadTensorInfo(cursor, tensor);
@@ -450,19 +276,54 @@ absl::Status GgufFileImpl::ReadTensors(Cursor& cursor) {
 }
 
 absl::Status GgufFileImpl::Read() {
-  Cursor cursor(file_->bytes());
+  GgufCursor cursor(file_->bytes());
   LYNX_RETURN_IF_ERROR(ReadHeader(cursor));
   LYNX_RETURN_IF_ERROR(ReadMetadata(cursor));
   return ReadTensors(cursor);
 }
 
+absl::StatusOr<std::unique_ptr<GgufFileImpl>> GgufFileImpl::OpenPart(const std::string& path) {
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open(path));
+  auto part = std::make_unique<GgufFileImpl>(std::move(file));
+  LYNX_RETURN_IF_ERROR(part->Read());
+  return part;
+}
+
+absl::Status GgufFileImpl::AddParts() {
+  if (Find(kSplitCount) == nullptr) return absl::OkStatus();
+  LYNX_ASSIGN_OR_RETURN(const int64_t count, Int(kSplitCount, 0, kMaxNumParts));
+  if (count <= 1) return absl::OkStatus();  // 0 marks files that were put together again
+  const std::string ending = PartEnding(0, count);
+  LYNX_ASSIGN_OR_RETURN(const int64_t number, Int(kSplitNumber, 0, count - 1));
+  if (number != 0) {
+    return Error(kSplitNumber, absl::StrCat("file ", number + 1, " of ", count,
+                                            ": open the one that ends with ", ending));
+  }
+  if (!path().ends_with(ending)) {
+    return Error(kSplitCount,
+                 absl::StrCat(count, " files, but the name does not end with ", ending));
+  }
+  const std::string stem = path().substr(0, path().size() - ending.size());
+  for (int64_t i = 1; i < count; ++i) {
+    LYNX_ASSIGN_OR_RETURN(auto part, OpenPart(stem + PartEnding(i, count)));
+    LYNX_RETURN_IF_ERROR(part->Int(kSplitNumber, i, i).status());
+    LYNX_RETURN_IF_ERROR(part->Int(kSplitCount, count, count).status());
+    std::ranges::move(part->tensors_, std::back_inserter(tensors_));
+    parts_.push_back(std::move(part));
+  }
+  LYNX_ASSIGN_OR_RETURN(const int64_t wanted,
+                        Int(kSplitTensors, 0, std::numeric_limits<int32_t>::max()));
+  if (wanted == static_cast<int64_t>(tensors_.size())) return absl::OkStatus();
+  return Error(kSplitTensors,
+               absl::StrCat(wanted, " tensors, but the ", count, " files hold ", tensors_.size()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
-  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open(path));
-  auto gguf = std::make_unique<GgufFileImpl>(std::move(file));
-  LYNX_RETURN_IF_ERROR(gguf->Read());
-  return gguf;
+  LYNX_ASSIGN_OR_RETURN(std::unique_ptr<GgufFileImpl> file, GgufFileImpl::OpenPart(path));
+  LYNX_RETURN_IF_ERROR(file->AddParts());
+  return file;
 }
 
 }  // namespace lynx

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF v3 metadata and tensor table, checked against the size of the file before anything is
-// believed. Format: ggml/docs/gguf.md.
+// Metadata and tensor table of GGUF, versions 2 and 3, checked against the size of the file before
+// anything is believed. Format: ggml/docs/gguf.md.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,14 @@ struct GgufTensor {
   std::vector<int64_t> shape;  // outermost first
   const std::byte* data = nullptr;
   size_t bytes = 0;
+  std::string file;  // the path of the file that holds it
 };
 
+// A model of several files (llama.cpp's gguf-split: NAME-00001-of-00003.gguf …) is opened by its
+// first one, whose metadata counts, and has the tensors of all.
 class GgufFile {
  public:
+  // kInvalidArgument with one line "FILE: FIELD: reason".
   static absl::StatusOr<std::unique_ptr<GgufFile>> Open(const std::string& path);
   virtual ~GgufFile() = default;
   virtual const std::string& path() const = 0;
@@ -43,7 +47,7 @@ class GgufFile {
   virtual absl::StatusOr<double> Float(std::string_view key) const = 0;
   virtual absl::StatusOr<const std::vector<std::string>*> Strings(std::string_view key) const = 0;
   virtual absl::StatusOr<const std::vector<int64_t>*> Ints(std::string_view key) const = 0;
-  virtual const std::vector<GgufTensor>& tensors() const = 0;
+  virtual const std::vector<GgufTensor>& tensors() const = 0;  // in file order
 };
 
 }  // namespace lynx

@@ -113,13 +113,13 @@ absl::Status ReadRopeFreqs(const GgufFile& file, int head_dim, RopeConfig& rope)
   if (tensor == nullptr) return absl::OkStatus();
   const std::string label = "tensor rope_freqs.weight";
   if (tensor->type != WeightType::kF32 || tensor->shape != std::vector<int64_t>{head_dim / 2}) {
-    return FileError(file.path(), label,
+    return FileError(tensor->file, label,
                      absl::StrCat("want ", head_dim / 2, " numbers of type F32"));
   }
   rope.freq_divisors = DecodeFloats(tensor->type, tensor->data, head_dim / 2);
   for (float divisor : rope.freq_divisors) {
     if (!(divisor > 0) || !std::isfinite(divisor)) {
-      return FileError(file.path(), label, "a divisor is not positive and finite");
+      return FileError(tensor->file, label, "a divisor is not positive and finite");
     }
   }
   return absl::OkStatus();
@@ -142,6 +142,29 @@ absl::Status ReadRope(const Metadata& metadata, int64_t context, RopeConfig& rop
   return type == "yarn" ? ReadYarn(metadata, context, rope) : absl::OkStatus();
 }
 
+void AddEndId(TokenId id, ModelConfig& config) {
+  if (std::ranges::find(config.eos_ids, id) == config.eos_ids.end()) config.eos_ids.push_back(id);
+}
+
+// A file names one end of sequence where the checkpoint has several (generation_config.json), and
+// older ones name the wrong one, so that the tokens that end an answer in these families are found
+// by their text, as llama.cpp does. A normal token is text, whatever it looks like.
+absl::Status AddEndTexts(const GgufFile& file, const std::vector<std::string>& tokens,
+                         ModelConfig& config) {
+  constexpr std::string_view kEndTexts[] = {"<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
+                                            "<|endoftext|>", "<|im_end|>", "</s>"};
+  constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
+  constexpr int64_t kControl = 3, kUserDefined = 4;
+  if (file.Find(kTypesKey) == nullptr) return absl::OkStatus();
+  LYNX_ASSIGN_OR_RETURN(const auto* types, file.Ints(kTypesKey));
+  for (size_t i = 0; i < std::min(tokens.size(), types->size()); ++i) {
+    if ((*types)[i] != kControl && (*types)[i] != kUserDefined) continue;
+    if (std::ranges::find(kEndTexts, tokens[i]) == std::end(kEndTexts)) continue;
+    AddEndId(static_cast<TokenId>(i), config);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadVocabulary(const GgufFile& file, const Metadata& metadata, ModelConfig& config) {
   LYNX_ASSIGN_OR_RETURN(const auto* tokens, file.Strings("tokenizer.ggml.tokens"));
   const auto num_tokens = static_cast<int64_t>(tokens->size());
@@ -151,13 +174,14 @@ absl::Status ReadVocabulary(const GgufFile& file, const Metadata& metadata, Mode
     return FileError(file.path(), "tokenizer.ggml.tokens",
                      absl::StrCat(num_tokens, " tokens, vocab_size is ", config.vocab_size));
   }
-  // End of sequence, of turn and of message: each ends an answer.
+  // End of sequence, of turn and of message.
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                           "tokenizer.ggml.eom_token_id"}) {
     if (file.Find(key) == nullptr) continue;
     LYNX_ASSIGN_OR_RETURN(TokenId id, file.Int(key, 0, config.vocab_size - 1));
-    if (std::ranges::find(config.eos_ids, id) == config.eos_ids.end()) config.eos_ids.push_back(id);
+    AddEndId(id, config);
   }
+  LYNX_RETURN_IF_ERROR(AddEndTexts(file, *tokens, config));
   if (file.Find("tokenizer.ggml.bos_token_id") != nullptr) {
     LYNX_ASSIGN_OR_RETURN(config.bos_id,
                           file.Int("tokenizer.ggml.bos_token_id", 0, config.vocab_size - 1));
@@ -173,6 +197,10 @@ absl::StatusOr<ModelDescription> ReadGgufDescription(const GgufFile& file) {
   ModelConfig& config = description.config;
   LYNX_ASSIGN_OR_RETURN(config.architecture, ReadArchitecture(file, prefix));
   const Metadata metadata(file, prefix);
+  LYNX_ASSIGN_OR_RETURN(int64_t num_experts, metadata.IntOr("expert_count", 0, 0, kMaxNumHeads));
+  if (num_experts > 0) {
+    return metadata.Error("expert_count", absl::StrCat(num_experts, ": is not supported"));
+  }
   config.name = std::filesystem::path(file.path()).stem();
   if (file.Find("general.name") != nullptr) {
     LYNX_ASSIGN_OR_RETURN(config.name, file.String("general.name"));

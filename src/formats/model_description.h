@@ -25,7 +25,7 @@ struct ModelDescription {
 absl::StatusOr<ModelDescription> ReadHfDescription(const std::string& directory);
 
 // From the metadata of a GGUF file, plus what only its tensor table tells: a tied head and
-// rope_freqs.weight.
+// rope_freqs.weight. The eos ids are those that it names and the added tokens that end an answer.
 absl::StatusOr<ModelDescription> ReadGgufDescription(const GgufFile& file);
 
 // The length up to which positions are meaningful: yarn may stretch what the file calls its

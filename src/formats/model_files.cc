@@ -30,7 +30,7 @@ class LoadedFiles final : public ModelFiles {
     return it == by_name_.end() ? nullptr : &tensor_list[it->second];
   }
   const std::vector<TensorInfo>& tensors() const override { return tensor_list; }
-  std::string format() const override { return gguf != nullptr ? "GGUF v3" : "safetensors"; }
+  std::string format() const override { return gguf != nullptr ? "GGUF" : "safetensors"; }
 
   // Indexes tensor_list, which must not change any more.
   absl::Status BuildIndex() {
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<ModelFiles>> OpenGguf(const std::string& path) {
     tensor.shape = stored.shape;
     tensor.data = stored.data;
     tensor.bytes = stored.bytes;
-    tensor.file = path;
+    tensor.file = stored.file;
   }
   LYNX_RETURN_IF_ERROR(files->BuildIndex());
   const LoadedFiles& view = *files;

@@ -34,7 +34,7 @@ class ModelFiles {
   virtual const ModelConfig& config() const = 0;
   virtual const TensorInfo* Find(const std::string& name) const = 0;  // null when absent
   virtual const std::vector<TensorInfo>& tensors() const = 0;         // in file order
-  virtual std::string format() const = 0;                             // "GGUF v3", "safetensors"
+  virtual std::string format() const = 0;                             // "GGUF", "safetensors"
 };
 
 }  // namespace lynx

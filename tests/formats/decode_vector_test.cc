@@ -9,18 +9,10 @@
 #include <limits>
 
 #include "formats/weight_type.h"
+#include "tests/half_value.h"
 
 namespace lynx {
 namespace {
-
-// The value of a half by the definition of binary16.
-double HalfValue(uint16_t half) {
-  const double sign = half & 0x8000 ? -1 : 1;
-  const int exponent = (half >> 10) & 0x1f;
-  const int mantissa = half & 0x3ff;
-  return sign *
-         (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25));
-}
 
 TEST(DecodeVectorTest, EveryFiniteHalf) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {

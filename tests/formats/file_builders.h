@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small language for model files: temporary directories, GGUF bytes, safetensors.
+// A small language for model files: GGUF bytes, safetensors.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,29 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/temp_directory.h"
 
 namespace lynx {
-
-// Removed with everything in it.
-class TempDirectory {
- public:
-  TempDirectory() {
-    static int num_made = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            absl::StrCat("lynx_files_", getpid(), "_", num_made++);
-    std::filesystem::create_directories(path_);
-  }
-  ~TempDirectory() { std::filesystem::remove_all(path_); }
-
-  std::string path() const { return path_; }
-  std::string Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 template <typename T>
 std::string Raw(T value) {
@@ -69,9 +45,7 @@ class GgufBuilder {
                       size_t bytes, const std::string& data = "") {
     std::string info = Str(name) + Raw<uint32_t>(static_cast<uint32_t>(dims.size()));
     for (uint64_t d : dims) info += Raw(d);
-    infos_.push_back(info + Raw(type) + Raw<uint64_t>(data_.size()));
-    data_ += data.empty() ? std::string(bytes, '\0') : data;
-    data_.resize((data_.size() + 31) / 32 * 32);
+    tensors_.push_back({info + Raw(type), data.empty() ? std::string(bytes, '\0') : data});
     return *this;
   }
   GgufBuilder& F32Tensor(const std::string& name, const std::vector<uint64_t>& dims) {
@@ -80,13 +54,38 @@ class GgufBuilder {
     return Tensor(name, dims, 0, bytes);
   }
 
+  GgufBuilder& Version(uint32_t version) {
+    version_ = version;
+    return *this;
+  }
+
   std::string Bytes() const {
+    std::string infos, data;
+    for (const StoredTensor& tensor : tensors_) {
+      infos += tensor.info + Raw<uint64_t>(data.size());
+      data += tensor.data;
+      data.resize((data.size() + 31) / 32 * 32);
+    }
     std::string out =
-        "GGUF" + Raw<uint32_t>(3) + Raw<uint64_t>(infos_.size()) + Raw<uint64_t>(metadata_.size());
+        "GGUF" + Raw(version_) + Raw<uint64_t>(tensors_.size()) + Raw<uint64_t>(metadata_.size());
     for (const auto& [key, value] : metadata_) out += Str(key) + value;
-    for (const auto& info : infos_) out += info;
+    out += infos;
     out.resize((out.size() + 31) / 32 * 32);
-    return out + data_;
+    return out + data;
+  }
+
+  // The same model in so many files, as llama.cpp's gguf-split writes it.
+  std::vector<GgufBuilder> Split(uint16_t count) const {
+    std::vector<GgufBuilder> parts(count);
+    parts[0].metadata_ = metadata_;
+    for (uint16_t i = 0; i < count; ++i) {
+      parts[i].Entry("split.no", 2, Raw(i)).Entry("split.count", 2, Raw(count));
+      parts[i].Entry("split.tensors.count", 5, Raw(static_cast<int32_t>(tensors_.size())));
+    }
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+      parts[t * count / tensors_.size()].tensors_.push_back(tensors_[t]);
+    }
+    return parts;
   }
 
   // A llama of one layer: hidden 8, 2 heads of 4, 1 KV head, 12 inside, 3 tokens, tied.
@@ -118,9 +117,13 @@ class GgufBuilder {
  private:
   static std::string Str(const std::string& text) { return Raw<uint64_t>(text.size()) + text; }
 
+  struct StoredTensor {
+    std::string info;  // all but the offset
+    std::string data;
+  };
+  uint32_t version_ = 3;
   std::map<std::string, std::string> metadata_;
-  std::vector<std::string> infos_;
-  std::string data_;
+  std::vector<StoredTensor> tensors_;
 };
 
 // F32 tensors, filled number by number.

@@ -77,7 +77,7 @@ TEST_F(GgufTest, EveryKindOfValue) {
 TEST_F(GgufTest, MapsNamesShapesAndTheQkPermutation) {
   const auto files = OpenModel(GgufBuilder::TinyLlama());
   ASSERT_NE(files, nullptr);
-  EXPECT_EQ(files->format(), "GGUF v3");
+  EXPECT_EQ(files->format(), "GGUF");
   EXPECT_TRUE(files->config().tie_word_embeddings);
   EXPECT_THAT(files->config().eos_ids, ElementsAre(2));
   const TensorInfo* q = files->Find("model.layers.0.self_attn.q_proj.weight");
@@ -116,6 +116,21 @@ TEST_F(GgufTest, RopeScalingAndEndIds) {
               HasSubstr("llama.rope.scaling.type: longrope is not supported"));
 }
 
+// A file names one end of sequence; the families have more tokens that end an answer.
+TEST_F(GgufTest, AddedTokensThatEndAnAnswerAreFoundByTheirText) {
+  auto builder = GgufBuilder::TinyLlama();
+  builder.Texts("tokenizer.ggml.tokens", {"<|eot_id|>", "<|im_end|>", "<|end_of_text|>"});
+  const auto types = [&](std::vector<int32_t> of_tokens) {
+    std::string bytes = Raw<uint32_t>(5) + Raw<uint64_t>(of_tokens.size());
+    for (int32_t type : of_tokens) bytes += Raw(type);
+    builder.Entry("tokenizer.ggml.token_type", 9, bytes);
+    return OpenModel(builder)->config().eos_ids;
+  };
+  EXPECT_THAT(types({3, 3, 3}), ElementsAre(2, 0, 1));  // control
+  EXPECT_THAT(types({1, 4, 3}), ElementsAre(2, 1));     // normal, user-defined
+  EXPECT_THAT(types({3}), ElementsAre(2, 0));           // the tokenizer complains of the length
+}
+
 TEST_F(GgufTest, OptionalBiasesAndAWindowAreRead) {
   auto builder = GgufBuilder::TinyLlama();
   builder.F32Tensor("blk.0.attn_q.bias", {8}).U32("llama.attention.sliding_window", 16);
@@ -132,8 +147,106 @@ TEST_F(GgufTest, NamesFileTensorAndTypeOfWhatItDoesNotRead) {
               HasSubstr("model.gguf: tensor blk.0.extra.weight: type 10 (Q2_K) is not supported"));
   EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().U32("llama.rope.dimension_count", 2)),
               HasSubstr("llama.rope.dimension_count: 2 differs"));
+  EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().U32("llama.expert_count", 8)),
+              HasSubstr("llama.expert_count: 8: is not supported"));
   EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().Text("general.architecture", "a\nb")),
               AllOf(HasSubstr("a\\nb"), testing::Not(HasSubstr("\n"))));
+}
+
+// Most files of Llama 2 are of this version; its layout is that of version 3.
+TEST_F(GgufTest, VersionTwo) {
+  EXPECT_NE(OpenModel(GgufBuilder::TinyLlama().Version(2)), nullptr);
+  for (uint32_t version : {0u, 1u, 4u}) {
+    EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().Version(version)),
+                HasSubstr("is not supported, want 2 or 3"));
+  }
+}
+
+class SplitGgufTest : public GgufTest {
+ protected:
+  SplitGgufTest() {
+    whole_.Tensor("rope_freqs.weight", {2}, 0, 0, Raw(1.0f) + Raw(8.0f));
+    whole_.Tensor("output.weight", {8, 3}, 0, 0, std::string(8 * 3 * 4, 'x'));
+    parts_ = whole_.Split(3);
+  }
+  std::string PathOf(size_t number) { return absl::StrCat(directory_.path(), "/", NameOf(number)); }
+  void WriteParts() {
+    for (size_t i = 0; i < parts_.size(); ++i) directory_.Write(NameOf(i), parts_[i].Bytes());
+  }
+  std::string ErrorOfParts() {
+    WriteParts();
+    const auto files = ModelFiles::Open(PathOf(0));
+    EXPECT_EQ(files.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(files.status().message());
+  }
+
+  GgufBuilder whole_ = GgufBuilder::TinyLlama();
+  std::vector<GgufBuilder> parts_;
+
+ private:
+  static std::string NameOf(size_t number) {
+    return absl::StrCat("tiny-0000", number + 1, "-of-00003.gguf");
+  }
+};
+
+TEST_F(SplitGgufTest, IsTheWholeModel) {
+  WriteParts();
+  const auto whole = OpenModel(whole_);
+  const auto files = ModelFiles::Open(PathOf(0));
+  ASSERT_TRUE(files.ok()) << files.status();
+  ASSERT_EQ((*files)->tensors().size(), whole->tensors().size());
+  for (size_t i = 0; i < whole->tensors().size(); ++i) {
+    const TensorInfo& tensor = (*files)->tensors()[i];
+    const TensorInfo& want = whole->tensors()[i];
+    EXPECT_EQ(tensor.name, want.name);
+    EXPECT_EQ(tensor.row_order, want.row_order);
+    EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(tensor.data), tensor.bytes),
+              std::string_view(reinterpret_cast<const char*>(want.data), want.bytes));
+  }
+  // What the configuration takes from tensors may be in any file.
+  EXPECT_THAT((*files)->config().rope.freq_divisors, ElementsAre(1.0f, 8.0f));
+  EXPECT_FALSE((*files)->config().tie_word_embeddings);
+  EXPECT_EQ((*files)->Find("model.embed_tokens.weight")->file, PathOf(0));
+  EXPECT_EQ((*files)->Find("lm_head.weight")->file, PathOf(2));
+}
+
+TEST_F(SplitGgufTest, IsOpenedByItsFirstFile) {
+  WriteParts();
+  const auto second = ModelFiles::Open(PathOf(1));
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr("split.no: file 2 of 3: open the one that ends with -00001-of-00003.gguf"));
+  const auto renamed = ModelFiles::Open(directory_.Write("tiny.gguf", parts_[0].Bytes()));
+  EXPECT_THAT(std::string(renamed.status().message()),
+              HasSubstr("tiny.gguf: split.count: 3 files, but the name does not end with"));
+}
+
+TEST_F(SplitGgufTest, RefusesFilesThatDoNotBelongTogether) {
+  const auto valid = parts_;
+  parts_[2].Entry("split.no", 2, Raw<uint16_t>(1));
+  EXPECT_THAT(ErrorOfParts(), HasSubstr("tiny-00003-of-00003.gguf: split.no: 1 is not in 2..2"));
+  parts_ = valid;
+  parts_[1].Entry("split.count", 2, Raw<uint16_t>(2));
+  EXPECT_THAT(ErrorOfParts(), HasSubstr("tiny-00002-of-00003.gguf: split.count: 2 is not in 3..3"));
+  parts_ = valid;
+  parts_[1].F32Tensor("blk.0.extra.weight", {8});
+  EXPECT_THAT(ErrorOfParts(),
+              HasSubstr("split.tensors.count: 13 tensors, but the 3 files hold 14"));
+  parts_ = valid;
+  parts_[2].F32Tensor("output_norm.weight", {8});
+  parts_[0].Entry("split.tensors.count", 5, Raw<int32_t>(14));
+  EXPECT_THAT(ErrorOfParts(), HasSubstr("duplicate name"));
+  parts_ = valid;
+  parts_.pop_back();
+  std::filesystem::remove(PathOf(2));
+  EXPECT_THAT(ErrorOfParts(), HasSubstr("tiny-00003-of-00003.gguf: No such file"));
+}
+
+// gguf-split leaves a count of 0 in a model that it has put together again.
+TEST_F(SplitGgufTest, OneThatWasMergedIsWhole) {
+  EXPECT_NE(OpenModel(whole_.Entry("split.no", 2, Raw<uint16_t>(0))
+                          .Entry("split.count", 2, Raw<uint16_t>(0))
+                          .Entry("split.tensors.count", 5, Raw<int32_t>(13))),
+            nullptr);
 }
 
 TEST_F(GgufTest, NoSuchFileAndNotAFile) {

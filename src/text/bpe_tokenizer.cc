@@ -55,7 +55,8 @@ std::vector<TokenId> BpeTokenizer::Encode(std::string_view text,
     EncodeOptions stretch_options = valid_options;
     const auto ranges = Within(valid_options.protected_ranges, segment.begin, segment.end);
     stretch_options.protected_ranges = ranges;
-    EncodeStretch(text.substr(segment.begin, segment.end - segment.begin), stretch_options, &ids);
+    EncodeStretch(text.substr(segment.begin, segment.end - segment.begin), segment.begin == 0,
+                  stretch_options, &ids);
   }
   if (options.add_special_tokens) {
     ids.insert(ids.end(), parts_.suffix_ids.begin(), parts_.suffix_ids.end());
@@ -63,7 +64,7 @@ std::vector<TokenId> BpeTokenizer::Encode(std::string_view text,
   return ids;
 }
 
-void BpeTokenizer::EncodeStretch(std::string_view text, const EncodeOptions& options,
+void BpeTokenizer::EncodeStretch(std::string_view text, bool is_first, const EncodeOptions& options,
                                  std::vector<TokenId>* ids) const {
   std::string normalized;
   if (!parts_.normalizer.empty()) {
@@ -71,7 +72,7 @@ void BpeTokenizer::EncodeStretch(std::string_view text, const EncodeOptions& opt
     text = normalized;
   }
   if (normalized_matcher_.empty()) {
-    EncodeNormalized(text, ids);
+    EncodeNormalized(text, is_first, ids);
     return;
   }
   // Normalizing may move the protected characters, so a stretch that has one is protected whole.
@@ -82,15 +83,23 @@ void BpeTokenizer::EncodeStretch(std::string_view text, const EncodeOptions& opt
     if (segment.id >= 0) {
       ids->push_back(segment.id);
     } else {
-      EncodeNormalized(text.substr(segment.begin, segment.end - segment.begin), ids);
+      EncodeNormalized(text.substr(segment.begin, segment.end - segment.begin),
+                       is_first && segment.begin == 0, ids);
     }
   }
 }
 
-void BpeTokenizer::EncodeNormalized(std::string_view text, std::vector<TokenId>* ids) const {
+void BpeTokenizer::EncodeNormalized(std::string_view text, bool is_first,
+                                    std::vector<TokenId>* ids) const {
+  std::string spelled;
+  if (!parts_.spelling.empty()) {
+    spelled = parts_.spelling.Apply(text);
+    text = spelled;
+  }
   std::string prefixed;
-  if (parts_.prefix_space && !text.starts_with(' ')) {
-    prefixed.append(" ").append(text);
+  const bool takes_prefix = is_first || !parts_.prefixes_begin_only;
+  if (takes_prefix && !text.empty() && !text.starts_with(parts_.prefix)) {
+    prefixed.append(parts_.prefix).append(text);
     text = prefixed;
   }
   for (std::string_view piece : parts_.pre_tokenizer.Split(text)) parts_.bpe.Encode(piece, ids);

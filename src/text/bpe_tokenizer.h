@@ -21,7 +21,9 @@ struct BpeTokenizerParts {
   std::vector<AddedToken> added_tokens;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  bool prefix_space = false;  // a space is put before a text that does not begin with one
+  Normalizer spelling;               // of a text between added tokens, before it is split
+  std::string prefix;                // put before a text that does not begin with it …
+  bool prefixes_begin_only = false;  // … or only where nothing comes before the text
   Bpe bpe{Bpe::Options{}};
   std::vector<TokenId> prefix_ids;  // what add_special_tokens puts before and after a text
   std::vector<TokenId> suffix_ids;
@@ -50,9 +52,10 @@ class BpeTokenizer final : public Tokenizer {
   std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special_tokens) const override;
 
  private:
-  void EncodeStretch(std::string_view text, const EncodeOptions& options,
+  void EncodeStretch(std::string_view text, bool is_first, const EncodeOptions& options,
                      std::vector<TokenId>* ids) const;
-  void EncodeNormalized(std::string_view text, std::vector<TokenId>* ids) const;
+  // A text between added tokens; is_first: nothing comes before it.
+  void EncodeNormalized(std::string_view text, bool is_first, std::vector<TokenId>* ids) const;
 
   BpeTokenizerParts parts_;
   AddedTokenMatcher raw_matcher_;

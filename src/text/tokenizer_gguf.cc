@@ -40,7 +40,7 @@ constexpr const char* kDefaultSplits[] = {
 
 struct PreTokenizerFamily {
   std::string_view name;
-  enum Kind { kGpt2, kDigitsThenGpt2, kLlama3, kQwen2, kDefault } kind;
+  enum Kind { kGpt2, kDigitsThenGpt2, kLlama3, kQwen2, kTekken, kDefault } kind;
 };
 
 constexpr PreTokenizerFamily kFamilies[] = {{"default", PreTokenizerFamily::kDefault},
@@ -54,6 +54,7 @@ constexpr PreTokenizerFamily kFamilies[] = {{"default", PreTokenizerFamily::kDef
                                             {"llama3", PreTokenizerFamily::kLlama3},
                                             {"llama-v3", PreTokenizerFamily::kLlama3},
                                             {"llama-bpe", PreTokenizerFamily::kLlama3},
+                                            {"tekken", PreTokenizerFamily::kTekken},
                                             {"qwen2", PreTokenizerFamily::kQwen2},
                                             {"deepseek-r1-qwen", PreTokenizerFamily::kQwen2}};
 
@@ -137,6 +138,7 @@ absl::Status GgufTokenizerReader::ReadByteLevel() {
   std::vector<const char*> splits = {kGpt2Split};
   if (family == PreTokenizerFamily::kLlama3) splits = {kLlama3Split};
   if (family == PreTokenizerFamily::kQwen2) splits = {kQwen2Split};
+  if (family == PreTokenizerFamily::kTekken) splits = {kTekkenSplit};
   if (family == PreTokenizerFamily::kDefault) {
     splits.assign(std::begin(kDefaultSplits), std::end(kDefaultSplits));
   }
@@ -148,11 +150,11 @@ absl::Status GgufTokenizerReader::ReadByteLevel() {
     LYNX_ASSIGN_OR_RETURN(Regex regex, Regex::Create(split));
     parts_.pre_tokenizer.Add({std::move(regex), SplitBehavior::kIsolated});
   }
-  add_bos_ = family == PreTokenizerFamily::kLlama3;
+  const bool of_tiktoken =
+      family == PreTokenizerFamily::kLlama3 || family == PreTokenizerFamily::kTekken;
+  add_bos_ = of_tiktoken;
   parts_.bpe = Bpe({.byte_level = true});
-  AddSymbols(parts_.vocabulary,
-             {.byte_level = true, .whole_pieces = family == PreTokenizerFamily::kLlama3},
-             &parts_.bpe);
+  AddSymbols(parts_.vocabulary, {.byte_level = true, .whole_pieces = of_tiktoken}, &parts_.bpe);
   LYNX_ASSIGN_OR_RETURN(const std::vector<std::string>* merges, file_.Strings(kMerges));
   for (size_t i = 0; i < merges->size(); ++i) {
     auto halves = SplitMerge((*merges)[i]);

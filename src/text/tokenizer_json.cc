@@ -42,6 +42,7 @@ class TokenizerJsonReader {
   absl::Status ReadPreTokenizer(const JsonField& field);
   absl::Status ReadSplit(const JsonField& field);
   absl::Status ReadByteLevel(const JsonField& field);
+  absl::Status ReadMetaspace(const JsonField& field);
   absl::Status ReadPostProcessor(const JsonField& field);
   absl::Status ReadTemplate(const JsonField& field);
   absl::Status ReadDecoder(const JsonField& field);
@@ -126,6 +127,8 @@ absl::Status TokenizerJsonReader::ReadPreTokenizer(const JsonField& field) {
     LYNX_RETURN_IF_ERROR(ReadByteLevel(field));
   } else if (type == "Split") {
     LYNX_RETURN_IF_ERROR(ReadSplit(field));
+  } else if (type == "Metaspace") {
+    LYNX_RETURN_IF_ERROR(ReadMetaspace(field));
   } else if (type == "Digits") {
     LYNX_RETURN_IF_ERROR(field.WantOnly({"type", "individual_digits"}));
     LYNX_ASSIGN_OR_RETURN(const bool individual, field.Bool("individual_digits", false));
@@ -140,16 +143,42 @@ absl::Status TokenizerJsonReader::ReadPreTokenizer(const JsonField& field) {
 
 absl::Status TokenizerJsonReader::ReadByteLevel(const JsonField& field) {
   LYNX_RETURN_IF_ERROR(field.WantOnly({"type", "add_prefix_space", "trim_offsets", "use_regex"}));
-  LYNX_ASSIGN_OR_RETURN(parts_.prefix_space, field.Bool("add_prefix_space", true));
+  LYNX_ASSIGN_OR_RETURN(const bool prefix_space, field.Bool("add_prefix_space", true));
   LYNX_ASSIGN_OR_RETURN(const bool use_regex, field.Bool("use_regex", true));
-  if (parts_.prefix_space && has_pre_tokenizer_) {
+  if (prefix_space && has_pre_tokenizer_) {
     return field.Error("add_prefix_space after other pre-tokenizers is not supported");
   }
+  if (prefix_space) parts_.prefix = " ";
   if (use_regex) {
     LYNX_ASSIGN_OR_RETURN(Regex regex, Regex::Create(kGpt2Split));
     parts_.pre_tokenizer.Add({std::move(regex), SplitBehavior::kIsolated});
   }
   byte_level_ = true;
+  return absl::OkStatus();
+}
+
+// Spaces become a symbol, and one more is put before the text. Older files say add_prefix_space
+// instead of prepend_scheme.
+absl::Status TokenizerJsonReader::ReadMetaspace(const JsonField& field) {
+  LYNX_RETURN_IF_ERROR(
+      field.WantOnly({"type", "replacement", "add_prefix_space", "prepend_scheme", "split"}));
+  if (has_pre_tokenizer_) return field.Error("Metaspace after others is not supported");
+  LYNX_ASSIGN_OR_RETURN(const std::string symbol, field.String("replacement"));
+  if (symbol.empty()) return field.Error("replacement is empty");
+  parts_.spelling.Add(Normalizer::Replace{std::string(1, ' '), symbol});
+  LYNX_ASSIGN_OR_RETURN(const bool adds, field.Bool("add_prefix_space", true));
+  std::string scheme = adds ? "always" : "never";
+  LYNX_ASSIGN_OR_RETURN(const JsonField scheme_field, field.Find("prepend_scheme"));
+  if (!scheme_field.is_null()) {
+    LYNX_ASSIGN_OR_RETURN(scheme, scheme_field.String());
+  }
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
+    return scheme_field.Error(absl::StrCat("\"", Printable(scheme), "\" is not supported"));
+  }
+  if (scheme != "never") parts_.prefix = symbol;
+  parts_.prefixes_begin_only = scheme == "first";
+  LYNX_ASSIGN_OR_RETURN(const bool split, field.Bool("split", true));
+  if (split) parts_.pre_tokenizer.Add({symbol, SplitBehavior::kMergedWithNext});
   return absl::OkStatus();
 }
 

@@ -6,7 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "tests/text/tokenizer_vectors.h"
+#include "text/byte_level.h"
 #include "text/tokenizer_readers.h"
+#include "text/utf8.h"
 
 namespace lynx {
 namespace {
@@ -125,6 +127,57 @@ TEST_F(SentencePieceGguf, UnknownPreTokenizerIsRefused) {
   file_.Set("tokenizer.ggml.model", {std::string("gpt2")});
   file_.Set("tokenizer.ggml.pre", {std::string("frob")});
   ExpectRefused("frob");
+}
+
+// A byte-level vocabulary: every byte is its own id, then the merges, then a token without one.
+class ByteLevelGguf : public testing::Test {
+ protected:
+  static std::string Spelled(std::string_view bytes) {
+    std::string text;
+    for (const char byte : bytes) AppendUtf8(ByteLevelCharacter(static_cast<uint8_t>(byte)), &text);
+    return text;
+  }
+  ByteLevelGguf() {
+    const std::pair<std::string_view, std::string_view> merged[] = {
+        {"a", "B"}, {"B", "a"}, {"1", "2"}, {"\n", "/"}, {"e", "\xcc"}, {" ", "B"}, {" ", "Ba"}};
+    std::vector<std::string> tokens, merges;
+    for (int byte = 0; byte < 256; ++byte) {
+      tokens.push_back(Spelled(std::string(1, static_cast<char>(byte))));
+    }
+    for (const auto& [left, right] : merged) {
+      tokens.push_back(Spelled(left) + Spelled(right));
+      merges.push_back(Spelled(left) + " " + Spelled(right));
+    }
+    tokens.push_back("zz");
+    file_.Set("tokenizer.ggml.model", {std::string("gpt2")});
+    file_.Set("tokenizer.ggml.tokens", {tokens});
+    file_.Set("tokenizer.ggml.merges", {merges});
+    file_.Set("tokenizer.ggml.bos_token_id", {int64_t{1}});
+  }
+  std::vector<TokenId> Encode(const char* pre, std::string_view text,
+                              const EncodeOptions& options = {.add_special_tokens = false}) {
+    file_.Set("tokenizer.ggml.pre", {std::string(pre)});
+    const auto tokenizer = ReadGgufTokenizer(file_);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? (*tokenizer)->Encode(text, options) : std::vector<TokenId>();
+  }
+
+  FakeGguf file_;
+};
+
+// The ids are those of Hugging Face's tokenizers with the split of Mistral's tekken.json.
+TEST_F(ByteLevelGguf, TekkenSplitsAtCapitalsAndDigits) {
+  const std::pair<const char*, std::vector<TokenId>> cases[] = {
+      {"aBa", {97, 257}},
+      {"xBa Ba", {120, 257, 262}},
+      {"12", {49, 50}},
+      {"!\n/", {33, 259}},
+      {"e\u0301", {260, 129}},
+      {"  B", {32, 261}},
+      {"zz zzz", {263, 32, 122, 122, 122}}};
+  for (const auto& [text, want] : cases) EXPECT_EQ(Encode("tekken", text), want) << text;
+  EXPECT_EQ(Encode("tekken", "12", {}), (std::vector<TokenId>{1, 49, 50})) << "BOS before it";
+  EXPECT_EQ(Encode("llama-bpe", "aBa12"), (std::vector<TokenId>{256, 97, 258}));
 }
 
 }  // namespace

@@ -232,6 +232,36 @@ TEST_F(ChangedTokenizer, FlagsOfAddedTokensAreHonoured) {
   EXPECT_EQ(tokenizer.Encode(" \u00a0<w>\n ", plain), std::vector<TokenId>{900});
 }
 
+// As newer SentencePiece conversions spell spaces. The ids are those of Hugging Face's tokenizers.
+TEST_F(ChangedTokenizer, MetaspacePrepends) {
+  const std::pair<const char*, std::vector<std::vector<TokenId>>> schemes[] = {
+      {"first", {{372, 301, 329, 525}, {1, 301, 329, 525, 2, 394, 567}, {383, 1, 422}}},
+      {"always", {{372, 301, 329, 525}, {1, 372, 301, 329, 525, 2, 394, 567}, {383, 1, 422}}},
+      {"never", {{301, 329, 525}, {1, 301, 329, 525, 2, 394, 567}, {325, 1, 422}}}};
+  const char* const texts[] = {"Hello", "<s>Hello</s> the end", "a<s> b"};
+  const EncodeOptions plain = {.add_special_tokens = false};
+  document_["normalizer"] = nullptr;
+  for (const auto& [scheme, want] : schemes) {
+    for (const bool split : {false, true}) {
+      document_["pre_tokenizer"] = {{"type", "Metaspace"},
+                                    {"replacement", "\u2581"},
+                                    {"prepend_scheme", scheme},
+                                    {"split", split}};
+      const auto tokenizer = Load();
+      ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+      SCOPED_TRACE(scheme);
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_EQ((*tokenizer)->Encode(texts[i], plain), want[i]) << texts[i];
+      }
+      using Ids = std::vector<TokenId>;
+      EXPECT_EQ((*tokenizer)->Encode("  ", plain), split ? (Ids{372, 372}) : (Ids{378}));
+      EXPECT_EQ((*tokenizer)->Encode(" Hello", plain), (Ids{372, 301, 329, 525}));
+    }
+  }
+  document_["pre_tokenizer"]["prepend_scheme"] = "last";
+  ExpectRefused("pre_tokenizer.prepend_scheme", "last");
+}
+
 // No mutation of a valid file may crash the reader.
 TEST_F(ChangedTokenizer, MutationsNeverCrash) {
   std::mt19937 random(9);

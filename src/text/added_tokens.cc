@@ -74,6 +74,10 @@ void AddedTokenMatcher::Add(const AddedToken& token) {
     if (fresh) nodes_.emplace_back();
   }
   nodes_[node].token = static_cast<int>(tokens_.size());
+  for (size_t begin = 1; token.special && begin < token.content.size(); ++begin) {
+    special_endings_[static_cast<uint8_t>(token.content[begin])].push_back(
+        {.token = nodes_[node].token, .begin = begin});
+  }
   tokens_.push_back(token);
   first_bytes_.set(static_cast<uint8_t>(token.content[0]));
 }
@@ -145,13 +149,11 @@ bool AddedTokenMatcher::StartsSpecial(std::string_view text, size_t at, bool at_
   return at_end && nodes_[node].leads_to_special;
 }
 
-bool AddedTokenMatcher::IsEndingOfSpecial(std::string_view text) const {
-  return std::any_of(tokens_.begin(), tokens_.end(), [&](const AddedToken& token) {
-    const std::string_view content = token.content;
-    for (size_t tail = 1; token.special && tail < content.size(); ++tail) {
-      if (text.starts_with(content.substr(tail))) return true;
-    }
-    return false;
+bool AddedTokenMatcher::StartsWithSpecialEnding(std::string_view text) const {
+  if (text.empty()) return false;
+  const std::vector<Ending>& endings = special_endings_[static_cast<uint8_t>(text[0])];
+  return std::any_of(endings.begin(), endings.end(), [&](const Ending& ending) {
+    return text.starts_with(std::string_view(tokens_[ending.token].content).substr(ending.begin));
   });
 }
 
@@ -164,7 +166,7 @@ std::vector<ByteRange> AddedTokenMatcher::SpecialTextCharacters(std::string_view
     const bool starts = first_bytes_[static_cast<uint8_t>(text[at])] &&
                         (StartsSpecial(text, at, /*at_end=*/true) ||
                          (at < last && StartsSpecial(text.substr(0, last), at, /*at_end=*/true)));
-    if (starts || (at == first && IsEndingOfSpecial(text.substr(at)))) {
+    if (starts || (at == first && StartsWithSpecialEnding(text.substr(at)))) {
       ranges.push_back({at, at + length});
     }
     at += length;

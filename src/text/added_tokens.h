@@ -56,11 +56,17 @@ class AddedTokenMatcher {
   template <typename Accept>
   size_t LongestAt(std::string_view text, size_t at, Accept accept, int* token) const;
   bool StartsSpecial(std::string_view text, size_t at, bool at_end) const;
-  bool IsEndingOfSpecial(std::string_view text) const;
+  bool StartsWithSpecialEnding(std::string_view text) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_ = std::vector<Node>(1);
   std::bitset<256> first_bytes_;
+  // The proper endings of special tokens' texts, by their first byte.
+  struct Ending {
+    int token = 0;
+    size_t begin = 0;
+  };
+  std::array<std::vector<Ending>, 256> special_endings_;
 };
 
 }  // namespace lynx

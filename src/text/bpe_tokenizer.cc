@@ -10,10 +10,11 @@ namespace {
 
 // The part of `ranges` that lies in [begin, end), counted from `begin`.
 std::vector<ByteRange> Within(std::span<const ByteRange> ranges, size_t begin, size_t end) {
+  const auto first = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const ByteRange& r) { return r.end <= begin; });
   std::vector<ByteRange> result;
-  for (const ByteRange& range : ranges) {
-    if (range.end <= begin || range.begin >= end) continue;
-    result.push_back({std::max(range.begin, begin) - begin, std::min(range.end, end) - begin});
+  for (auto range = first; range != ranges.end() && range->begin < end; ++range) {
+    result.push_back({std::max(range->begin, begin) - begin, std::min(range->end, end) - begin});
   }
   return result;
 }
@@ -106,7 +107,8 @@ void BpeTokenizer::EncodeNormalized(std::string_view text, bool is_first,
 }
 
 std::string BpeTokenizer::Decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
-  VocabularyDetokenizer detokenizer(parts_.vocabulary, parts_.decode, skip_special_tokens);
+  VocabularyDetokenizer detokenizer(parts_.vocabulary, parts_.decode, skip_special_tokens,
+                                    /*continues_text=*/false);
   std::string text;
   for (TokenId id : ids) text += detokenizer.Push(id);
   return text + detokenizer.Flush();
@@ -128,9 +130,10 @@ std::vector<ByteRange> BpeTokenizer::SpecialTextCharacters(std::string_view text
   return special_matcher_.SpecialTextCharacters(text);
 }
 
-std::unique_ptr<Detokenizer> BpeTokenizer::NewDetokenizer(bool skip_special_tokens) const {
+std::unique_ptr<Detokenizer> BpeTokenizer::NewDetokenizer(bool skip_special_tokens,
+                                                          bool continues_text) const {
   return std::make_unique<VocabularyDetokenizer>(parts_.vocabulary, parts_.decode,
-                                                 skip_special_tokens);
+                                                 skip_special_tokens, continues_text);
 }
 
 }  // namespace lynx

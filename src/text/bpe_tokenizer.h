@@ -49,7 +49,8 @@ class BpeTokenizer final : public Tokenizer {
   std::string bos_token() const override { return std::string(TokenText(parts_.bos_id)); }
   std::string eos_token() const override { return std::string(TokenText(parts_.eos_id)); }
   std::vector<ByteRange> SpecialTextCharacters(std::string_view text) const override;
-  std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special_tokens) const override;
+  std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special_tokens,
+                                              bool continues_text) const override;
 
  private:
   void EncodeStretch(std::string_view text, bool is_first, const EncodeOptions& options,

@@ -3,36 +3,24 @@
 
 #include <string>
 
-#include "nlohmann/json.hpp"
+#include "text/ordered_json.h"
 #include "text/utf8.h"
 
 namespace lynx {
 namespace {
 
-using Json = nlohmann::ordered_json;  // templates print objects in their order
-
-constexpr int kMaxDepth = 128;
-
 // The strings of one request, parsed.
 struct Inputs {
-  Json messages;
-  Json tools;
-  Json kwargs;
+  OrderedJson messages;
+  OrderedJson tools;
+  OrderedJson kwargs;
 };
 
-absl::StatusOr<Json> Parse(const char* name, const std::string& text) {
-  bool is_too_deep = false;
-  const auto keep = [&](int depth, Json::parse_event_t, Json&) {
-    is_too_deep |= depth > kMaxDepth;
-    return depth <= kMaxDepth;
-  };
-  try {
-    Json value = Json::parse(text, keep);
-    if (!is_too_deep) return value;
-    return absl::InvalidArgumentError(absl::StrCat("validation: ", name, ": nested too deeply"));
-  } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("validation: ", name, ": ", error.what()));
-  }
+absl::StatusOr<OrderedJson> Parse(const char* name, const std::string& text) {
+  auto value = ParseOrderedJson(text);
+  if (value.ok()) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("validation: ", name, ": ", std::string(value.status().message())));
 }
 
 absl::StatusOr<Inputs> Parse(const ChatTemplateInput& input) {
@@ -58,13 +46,13 @@ class Marker {
 
   bool has_marked() const { return has_marked_; }
 
-  void Mark(Json* value) {
+  void Mark(OrderedJson* value) {
     if (value->is_string()) {
       *value = WithMarks(value->get_ref<const std::string&>());
     } else if (value->is_array()) {
-      for (Json& element : *value) Mark(&element);
+      for (OrderedJson& element : *value) Mark(&element);
     } else if (value->is_object()) {
-      Json marked = Json::object();
+      OrderedJson marked = OrderedJson::object();
       for (auto& [key, member] : value->items()) {
         Mark(&member);
         marked[MarkedKey(key)] = std::move(member);
@@ -147,16 +135,17 @@ absl::StatusOr<char32_t> ChooseMark(const Inputs& inputs) {
 
 absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat_template,
                                                 const Tokenizer& tokenizer,
-                                                const ChatTemplateInput& input) {
+                                                const ChatTemplateInput& input,
+                                                bool add_special_tokens) {
   LYNX_ASSIGN_OR_RETURN(Inputs inputs, Parse(input));
   LYNX_ASSIGN_OR_RETURN(const char32_t code_point, ChooseMark(inputs));
   std::string mark;
   AppendUtf8(code_point, &mark);
   Marker marker(tokenizer, mark);
-  for (Json* part : {&inputs.messages, &inputs.tools, &inputs.kwargs}) marker.Mark(part);
+  for (OrderedJson* part : {&inputs.messages, &inputs.tools, &inputs.kwargs}) marker.Mark(part);
   if (!marker.has_marked()) {
     LYNX_ASSIGN_OR_RETURN(const std::string text, chat_template.Render(input));
-    return tokenizer.Encode(text, {.add_special_tokens = false});
+    return tokenizer.Encode(text, {.add_special_tokens = add_special_tokens});
   }
   ChatTemplateInput marked_input = input;
   marked_input.messages_json = inputs.messages.dump();
@@ -169,8 +158,8 @@ absl::StatusOr<std::vector<TokenId>> EncodeChat(const ChatTemplate& chat_templat
                         TakeMarksOut(message, mark, Escaped(code_point)).text);
   }
   const Unmarked prompt = TakeMarksOut(*rendered, mark, Escaped(code_point));
-  return tokenizer.Encode(
-      prompt.text, {.add_special_tokens = false, .protected_ranges = prompt.protected_ranges});
+  return tokenizer.Encode(prompt.text, {.add_special_tokens = add_special_tokens,
+                                        .protected_ranges = prompt.protected_ranges});
 }
 
 }  // namespace lynx

@@ -29,7 +29,7 @@ class ChatTemplate {
                                                               const std::string* eos_token);
   virtual ~ChatTemplate() = default;
   // kInvalidArgument: "KIND: message" with KIND as in the reference's error kinds; for
-  // raise_exception the template's own message.
+  // raise_exception the template's own message. kUnavailable: the interpreter has too much to do.
   virtual absl::StatusOr<std::string> Render(const ChatTemplateInput& input) const = 0;
 
   // The model's own template: --chat-template, chat_template.jinja, tokenizer_config.json, GGUF

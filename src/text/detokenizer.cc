@@ -4,11 +4,11 @@
 namespace lynx {
 
 VocabularyDetokenizer::VocabularyDetokenizer(const Vocabulary& vocabulary, const DecodeRules& rules,
-                                             bool skip_special_tokens)
+                                             bool skip_special_tokens, bool continues_text)
     : vocabulary_(vocabulary),
       rules_(rules),
       skip_special_tokens_(skip_special_tokens),
-      num_strip_(rules.num_strip) {}
+      num_strip_(continues_text ? 0 : rules.num_strip) {}
 
 std::string VocabularyDetokenizer::Push(TokenId id) {
   std::string out;

@@ -18,7 +18,7 @@ class VocabularyDetokenizer final : public Detokenizer {
  public:
   // vocabulary and rules outlive this.
   VocabularyDetokenizer(const Vocabulary& vocabulary, const DecodeRules& rules,
-                        bool skip_special_tokens);
+                        bool skip_special_tokens, bool continues_text);
   std::string Push(TokenId id) override;
   std::string Flush() override;
 

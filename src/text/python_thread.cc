@@ -19,7 +19,6 @@ namespace {
 namespace py = pybind11;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kMaxQueueTime = std::chrono::seconds(30);
 // Of the interpreter's own processor time, so that a busy machine fails no template; and in all.
 constexpr auto kMaxRunTime = std::chrono::seconds(5);
 constexpr auto kMaxElapsedTime = std::chrono::seconds(60);
@@ -196,15 +195,16 @@ void PythonThread::Enqueue(std::shared_ptr<Job> job) {
   state_->changed.notify_all();
 }
 
-absl::Status PythonThread::Run(std::function<absl::Status()> task) {
+absl::Status PythonThread::Run(std::function<absl::Status()> task,
+                               std::chrono::nanoseconds max_queue_time) {
   const auto job = std::make_shared<Job>();
   job->task = std::move(task);
   Enqueue(job);
   std::unique_lock lock(state_->mutex);
   const auto has_begun = [&] { return job->phase != Job::kQueued; };
-  if (!state_->changed.wait_for(lock, kMaxQueueTime, has_begun)) {
+  if (!state_->changed.wait_for(lock, max_queue_time, has_begun)) {
     job->phase = Job::kGivenUp;
-    return absl::DeadlineExceededError("Python was busy with other work");
+    return absl::UnavailableError("chat templates: Python is busy with other work");
   }
   const auto is_done = [&] { return job->phase == Job::kDone; };
   const auto end = Clock::now() + kMaxElapsedTime;

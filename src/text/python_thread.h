@@ -2,6 +2,7 @@
 // The embedded Python: one interpreter on one thread of its own, with a queue before it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -22,7 +23,9 @@ class PythonThread {
   // memory gets a MemoryError. kDeadlineExceeded when it was interrupted or could not even be
   // interrupted; the task's captures must therefore own what they use. Exceptions must not leave
   // the task, except those of pybind11. Any thread but the interpreter's.
-  absl::Status Run(std::function<absl::Status()> task);
+  // kUnavailable when other tasks kept it waiting longer than `max_queue_time`.
+  absl::Status Run(std::function<absl::Status()> task,
+                   std::chrono::nanoseconds max_queue_time = std::chrono::seconds(30));
 
   // Runs `task` there, some time; for letting go of Python objects.
   void Post(std::function<void()> task);

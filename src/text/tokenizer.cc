@@ -19,8 +19,8 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& pa
 }
 
 std::unique_ptr<Detokenizer> Detokenizer::Create(const Tokenizer& tokenizer,
-                                                 bool skip_special_tokens) {
-  return tokenizer.NewDetokenizer(skip_special_tokens);
+                                                 bool skip_special_tokens, bool continues_text) {
+  return tokenizer.NewDetokenizer(skip_special_tokens, continues_text);
 }
 
 }  // namespace lynx

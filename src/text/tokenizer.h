@@ -59,15 +59,18 @@ class Tokenizer {
   virtual std::vector<ByteRange> SpecialTextCharacters(std::string_view text) const = 0;
 
   // See Detokenizer::Create.
-  virtual std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special_tokens) const = 0;
+  virtual std::unique_ptr<Detokenizer> NewDetokenizer(bool skip_special_tokens,
+                                                      bool continues_text) const = 0;
 };
 
 // Turns a growing list of ids into text: never half a character, never a byte twice; joined with
-// Flush, the pieces equal Decode of all ids. One object per output stream, one thread; the
-// tokenizer outlives it.
+// Flush, the pieces equal Decode of all ids, or with `continues_text` what these ids add to a text
+// that stands before them: SentencePiece vocabularies drop a space at the front of a text, and only
+// there. One object per output stream, one thread; the tokenizer outlives it.
 class Detokenizer {
  public:
-  static std::unique_ptr<Detokenizer> Create(const Tokenizer& tokenizer, bool skip_special_tokens);
+  static std::unique_ptr<Detokenizer> Create(const Tokenizer& tokenizer, bool skip_special_tokens,
+                                             bool continues_text = false);
   virtual ~Detokenizer() = default;
   virtual std::string Push(TokenId id) = 0;  // the text that has become complete, maybe ""
   virtual std::string Flush() = 0;           // an incomplete tail as U+FFFD

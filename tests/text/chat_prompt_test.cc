@@ -59,6 +59,12 @@ class ChatPrompt : public testing::Test {
 
 ordered_json User(const std::string& content) { return {{{"role", "user"}, {"content", content}}}; }
 
+std::string Repeat(std::string_view text, int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += text;
+  return out;
+}
+
 const std::vector<std::string> kOneMessage = {"<|start_header_id|>", "<|end_header_id|>",
                                               "<|eot_id|>"};
 
@@ -152,6 +158,36 @@ TEST_F(ChatPrompt, ErrorsCarryTheTextWithoutMarks) {
   UseTemplate("{{ raise_exception('no: ' + messages[0]['content']) }}");
   const auto ids = EncodeChat(*template_, *tokenizer_, Input(User("<|eot_id|>")));
   EXPECT_EQ(ids.status(), absl::InvalidArgumentError("raise_exception: no: <|eot_id|>"));
+}
+
+TEST_F(ChatPrompt, SpecialTokensOfTheTokenizerAreAddedOnRequest) {
+  for (const char* text : {"Hello", "<|eot_id|>"}) {
+    const std::vector<TokenId> plain = Encode(User(text));
+    const auto ids = EncodeChat(*template_, *tokenizer_, Input(User(text)),
+                                /*add_special_tokens=*/true);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    std::vector<TokenId> wanted = tokenizer_->Encode("", {});
+    EXPECT_FALSE(wanted.empty());
+    wanted.insert(wanted.end(), plain.begin(), plain.end());
+    EXPECT_EQ(*ids, wanted);
+  }
+}
+
+// Many minutes, if any step took the square of their number.
+TEST_F(ChatPrompt, ManyObjectsTakeLinearTime) {
+  ordered_json messages = User("x<|eot_id|>");
+  messages[0]["extra"] = ordered_json::parse("[{}" + Repeat(",{}", 1'000'000) + "]");
+  EXPECT_EQ(Control(Encode(messages)), kOneMessage);
+  messages[0]["extra"] = ordered_json::parse("[\"\"" + Repeat(",\"a<|eot_id|>\"", 100'000) + "]");
+  EXPECT_EQ(Control(Encode(messages)), kOneMessage);
+}
+
+TEST_F(ChatPrompt, ObjectsHaveAMemberLimit) {
+  ordered_json messages = User("x");
+  for (int i = 0; i < 600; ++i) messages[0][std::to_string(i)] = i;
+  EXPECT_EQ(
+      EncodeChat(*template_, *tokenizer_, Input(messages)).status(),
+      absl::InvalidArgumentError("validation: messages: an object has more than 512 members"));
 }
 
 TEST_F(ChatPrompt, RefusesWhatIsNotJson) {

@@ -62,6 +62,21 @@ TEST(Tokenizer, ProtectedCharactersAreNoSpecialTokens) {
   EXPECT_EQ(tokenizer->Decode(ids, false), text);
 }
 
+// Every other one of many: a minute, if each were compared with all.
+TEST(Tokenizer, ManyProtectedCharactersTakeLinearTime) {
+  const auto tokenizer = LoadOrDie(DataDir() + "tiny-llama3-512");
+  constexpr size_t kNumTokens = 400'000;
+  std::string text;
+  std::vector<ByteRange> ranges;
+  for (size_t i = 0; i < kNumTokens; ++i) {
+    if (i % 2 == 1) ranges.push_back({text.size(), text.size() + 1});
+    text += "<|eot_id|>";
+  }
+  const auto ids =
+      tokenizer->Encode(text, {.add_special_tokens = false, .protected_ranges = ranges});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), tokenizer->eos_id()), ptrdiff_t{kNumTokens / 2});
+}
+
 // Bytes that favour what is special: markers, UTF-8 beginnings, white space.
 std::string RandomText(std::mt19937* random) {
   std::string text;

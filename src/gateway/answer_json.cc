@@ -41,9 +41,12 @@ Json FinishReasonJson(FinishReason reason) {
   return nullptr;
 }
 
-Json TokenIds(const std::vector<PlacedToken>& tokens) {
+// Of the answer, without an echoed prompt.
+Json TokenIds(const ChoicePart& part) {
   Json ids = Json::array();
-  for (const PlacedToken& placed : tokens) ids.push_back(placed.token.id);
+  for (size_t i = part.num_echoed; i < part.tokens.size(); ++i) {
+    ids.push_back(part.tokens[i].token.id);
+  }
   return ids;
 }
 
@@ -78,7 +81,7 @@ Json AnswerJson::Choice(const ChoicePart& part) const {
                  {"logprobs", Logprobs(part)},
                  {"finish_reason", FinishReasonJson(part.finish_reason)},
                  {"stop_reason", part.stop_reason}};
-  if (plan_.request.return_token_ids) choice["token_ids"] = TokenIds(part.tokens);
+  if (plan_.request.return_token_ids) choice["token_ids"] = TokenIds(part);
   return choice;
 }
 
@@ -138,12 +141,13 @@ Json AnswerJson::TextChunk(const ChoicePart& part, bool shows_prompt_ids) const 
   return Chunk(std::move(choice));
 }
 
-Json AnswerJson::FinalChunk(const ChoicePart& part) const {
+Json AnswerJson::FinalChunk(const ChoicePart& part, bool shows_prompt_ids) const {
   Json choice = Choice(part);
   if (is_chat()) {
     choice["delta"] = Json::object();
   } else {
     choice["text"] = "";
+    if (shows_prompt_ids) choice["prompt_token_ids"] = plan_.prompt_of(part.index);
   }
   return Chunk(std::move(choice));
 }
@@ -155,12 +159,20 @@ Json AnswerJson::UsageChunk(const Json& usage) const {
   return chunk;
 }
 
+std::string AnswerJson::DraftText(const std::vector<TokenId>& drafts) const {
+  const auto detokenizer = Detokenizer::Create(tokenizer_, plan_.request.skip_special_tokens,
+                                               /*continues_text=*/true);
+  std::string text;
+  for (TokenId id : drafts) text += detokenizer->Push(id);
+  return text + detokenizer->Flush();
+}
+
 Json AnswerJson::DraftChunk(int index, const EngineOutput& output) const {
   Json chunk = Envelope("lynx.draft");
   chunk["choices"] = Json::array();
   chunk["lynx"] = {{"index", index},
                    {"token_ids", output.drafts},
-                   {"text", tokenizer_.Decode(output.drafts, plan_.request.skip_special_tokens)},
+                   {"text", DraftText(output.drafts)},
                    {"num_revoked", output.num_revoked_drafts},
                    {"provisional", true}};
   return chunk;

@@ -16,6 +16,7 @@ struct ChoicePart {
   int index = 0;
   std::string text;
   std::vector<PlacedToken> tokens;
+  size_t num_echoed = 0;  // of the tokens: those of the prompt, which come first
   FinishReason finish_reason = FinishReason::kNone;
   Json stop_reason;
   std::vector<std::optional<TokenOutput>> prompt_logprobs;  // of the field prompt_logprobs
@@ -29,10 +30,10 @@ class AnswerJson {
   // Not streamed.
   Json Whole(const std::vector<ChoicePart>& choices, const Json& usage) const;
   // Streamed. The first chunk of a chat choice names the role; `shows_prompt_ids` adds
-  // prompt_token_ids.
+  // prompt_token_ids, which chat has there.
   Json RoleChunk(int index) const;
   Json TextChunk(const ChoicePart& part, bool shows_prompt_ids) const;
-  Json FinalChunk(const ChoicePart& part) const;
+  Json FinalChunk(const ChoicePart& part, bool shows_prompt_ids) const;
   Json UsageChunk(const Json& usage) const;
   Json DraftChunk(int index, const EngineOutput& output) const;
 
@@ -42,6 +43,7 @@ class AnswerJson {
   Json Chunk(Json choice) const;
   Json Choice(const ChoicePart& part) const;  // the fields that every shape shares
   Json Logprobs(const ChoicePart& part) const;
+  std::string DraftText(const std::vector<TokenId>& drafts) const;
 
   const GenerationPlan& plan_;
   const Tokenizer& tokenizer_;

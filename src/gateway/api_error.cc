@@ -9,6 +9,15 @@ namespace lynx {
 namespace {
 
 constexpr int kRetryAfterSeconds = 1;
+constexpr size_t kMaxMessageBytes = 1000;
+
+// Messages quote what a client sent, which may be megabytes.
+std::string Shortened(const std::string& message) {
+  if (message.size() <= kMaxMessageBytes) return message;
+  size_t end = kMaxMessageBytes;
+  while (end > 0 && (static_cast<uint8_t>(message[end]) & 0xC0) == 0x80) --end;
+  return StrCat(message.substr(0, end), "… (", message.size(), " bytes)");
+}
 
 Json StringOrNull(const std::string& s) { return s.empty() ? Json(nullptr) : Json(s); }
 
@@ -94,7 +103,7 @@ ApiError FromEngineError(const absl::Status& status) {
 
 std::string ErrorBody(const ApiError& error) {
   return DumpJson({{"error",
-                    {{"message", error.message},
+                    {{"message", Shortened(error.message)},
                      {"type", error.type},
                      {"param", StringOrNull(error.param)},
                      {"code", StringOrNull(error.code)}}}});

@@ -34,6 +34,7 @@ ApiError FromStatus(const absl::Status& status);
 // The same of EngineOutput::error, where kDeadlineExceeded means a wait in a queue: 503.
 ApiError FromEngineError(const absl::Status& status);
 
+// A long message is cut.
 std::string ErrorBody(const ApiError& error);
 
 #define LYNX_RETURN_IF_REFUSED(expr)                   \

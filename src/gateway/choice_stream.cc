@@ -17,11 +17,11 @@ size_t CountCharacters(std::string_view text) {
 }
 
 ChoiceStream::ChoiceStream(const OpenAiRequest& request, const Tokenizer& tokenizer,
-                           size_t first_offset)
+                           size_t first_offset, bool continues_text)
     : include_stop_(request.include_stop_in_output),
       min_tokens_(request.sampling.min_tokens),
       stop_token_ids_(request.sampling.stop_token_ids),
-      detokenizer_(Detokenizer::Create(tokenizer, request.skip_special_tokens)),
+      detokenizer_(Detokenizer::Create(tokenizer, request.skip_special_tokens, continues_text)),
       stop_matcher_(request.stops),
       num_characters_(first_offset) {}
 

@@ -32,8 +32,10 @@ struct ChoiceDelta {
 // Detokenizes, finds stop strings, counts. One thread.
 class ChoiceStream {
  public:
-  // `first_offset`: characters before the generated text (echo).
-  ChoiceStream(const OpenAiRequest& request, const Tokenizer& tokenizer, size_t first_offset);
+  // `first_offset`: characters before the generated text (echo). `continues_text`: the prompt has
+  // text that this one follows.
+  ChoiceStream(const OpenAiRequest& request, const Tokenizer& tokenizer, size_t first_offset,
+               bool continues_text = true);
 
   // After the end, more output is ignored. `output.error` is the caller's to look at.
   void Push(const EngineOutput& output);

@@ -111,6 +111,7 @@ class BeastConnection final : public Connection,
     HttpRequest request;
     RouteMatch match;
     std::string origin;
+    std::string wanted_headers;  // of a preflight
     bool is_http10 = false;
     bool keep_alive = false;
     bool is_head = false;
@@ -180,6 +181,7 @@ BeastConnection::Exchange BeastConnection::ReadHead(const Parser& parser,
   request.authorization = View(head[http::field::authorization]);
   request.arrival_ns = arrival_ns;
   exchange.origin = View(head[http::field::origin]);
+  exchange.wanted_headers = View(head[http::field::access_control_request_headers]);
   exchange.is_http10 = head.version() < 11;
   exchange.keep_alive = head.keep_alive();
   exchange.is_head = head.method() == http::verb::head;
@@ -421,7 +423,8 @@ Task<bool> BeastConnection::SendStreamPart(const Exchange& exchange, GenerationS
 
 void BeastConnection::SetCommonHeaders(const Exchange& exchange, ResponseHead* head) const {
   head->headers.emplace_back("X-Request-Id", exchange.request.request_id);
-  for (auto& header : CorsHeaders(exchange.origin, context_.allowed_origins)) {
+  for (auto& header :
+       CorsHeaders(exchange.origin, exchange.wanted_headers, context_.allowed_origins)) {
     head->headers.push_back(std::move(header));
   }
 }

@@ -59,7 +59,6 @@ constexpr std::array kVllmNames = {"num_requests_running",
                                    "prompt_tokens_by_source_total",
                                    "prompt_tokens_cached_total",
                                    "request_success_total",
-                                   "request_success",
                                    "num_preemptions_total",
                                    "prefix_cache_queries_total",
                                    "prefix_cache_hits_total",
@@ -82,6 +81,8 @@ constexpr std::array kVllmNames = {"num_requests_running",
                                    "request_params_n"};
 
 // Shown from the start, as zeros.
+constexpr std::array kFinishReasons = {FinishReason::kStop, FinishReason::kLength,
+                                       FinishReason::kAbort, FinishReason::kError};
 constexpr std::array kRejectionReasons = {"max_num_requests", "max_num_connections"};
 
 const char* ReasonLabel(FinishReason reason) {
@@ -143,6 +144,9 @@ class PrometheusMetrics final : public GatewayMetrics {
       transfer_bytes_[i] = &bytes.Add({{"stream", kStages[i].second}}, ByteBuckets());
     }
     success_ = &CounterFamily("lynx:request_success_total", "Choices ended, by reason");
+    for (FinishReason reason : kFinishReasons) {
+      success_->Add({{"finished_reason", ReasonLabel(reason)}});
+    }
     rejections_ =
         &CounterFamily("lynx:queue_rejections_total", "Requests refused for lack of room");
     for (const char* reason : kRejectionReasons) rejections_->Add({{"reason", reason}});

@@ -47,6 +47,18 @@ MaybeError CheckTextBytes(const OpenAiRequest& request, const TextModel& text,
                                StrCat("at least ", longest / (kMaxShrink * text.max_token_bytes)));
 }
 
+size_t NumTextBytes(const OpenAiRequest& request) {
+  const ChatTemplateInput& chat = request.chat;
+  if (request.prompts.empty()) {
+    return chat.messages_json.size() + chat.tools_json.size() + chat.kwargs_json.size();
+  }
+  size_t sum = 0;
+  for (const OpenAiRequest::Prompt& prompt : request.prompts) {
+    if (prompt.text) sum += prompt.text->size();
+  }
+  return sum;
+}
+
 MaybeError TokenizeChat(const OpenAiRequest& request, const TextModel& text,
                         std::vector<TokenId>* out) {
   if (text.chat_template == nullptr) {
@@ -56,17 +68,17 @@ MaybeError TokenizeChat(const OpenAiRequest& request, const TextModel& text,
     error.code = "template_error";
     return error;
   }
-  auto ids = EncodeChat(*text.chat_template, text.tokenizer, request.chat);
+  auto ids =
+      EncodeChat(*text.chat_template, text.tokenizer, request.chat, request.add_special_tokens);
   if (!ids.ok()) {
     ApiError error = FromStatus(ids.status());
-    error.param = "messages";
-    if (error.status == 400) error.code = "template_error";
+    if (error.status == 400) {
+      error.param = "messages";
+      error.code = "template_error";
+    }
     return error;
   }
   *out = *std::move(ids);
-  if (request.add_special_tokens && text.tokenizer.bos_id() >= 0) {
-    out->insert(out->begin(), text.tokenizer.bos_id());
-  }
   return std::nullopt;
 }
 
@@ -111,10 +123,7 @@ TextModel MakeTextModel(const Tokenizer& tokenizer, const ChatTemplate* chat_tem
 
 MaybeError TokenizePrompts(const OpenAiRequest& request, const TextModel& text,
                            std::vector<std::vector<TokenId>>* out) {
-  size_t num_bytes = request.chat.messages_json.size();
-  for (const OpenAiRequest::Prompt& prompt : request.prompts) {
-    if (prompt.text) num_bytes += prompt.text->size();
-  }
+  const size_t num_bytes = NumTextBytes(request);
   if (num_bytes > kMaxTokenizedBytes) {
     return InvalidValue(PromptParam(request),
                         StrCat(num_bytes, " bytes of text are more than the ", kMaxTokenizedBytes,

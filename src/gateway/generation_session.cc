@@ -47,11 +47,7 @@ GenerationSession::GenerationSession(GenerationPlan plan, const SessionContext& 
   if (context_.request_timeout.count() > 0) {
     end_by_ns_ = plan_.arrival_ns + context_.request_timeout.count();
   }
-  for (int i = 0; i < plan_.num_choices(); ++i) {
-    const size_t prompt = static_cast<size_t>(i / request.num_samples);
-    const size_t offset = request.echo ? CountCharacters(plan_.echo_texts[prompt]) : 0;
-    choices_.push_back(std::make_unique<Choice>(request, context_.tokenizer, offset));
-  }
+  for (int i = 0; i < plan_.num_choices(); ++i) choices_.push_back(NewChoice(i));
   context_.metrics.ObserveNumSamples(request.num_samples);
   StartMore();
 }
@@ -59,6 +55,17 @@ GenerationSession::GenerationSession(GenerationPlan plan, const SessionContext& 
 GenerationSession::~GenerationSession() {
   CancelAll(FinishReason::kAbort);
   mailbox_->Close();
+}
+
+std::unique_ptr<GenerationSession::Choice> GenerationSession::NewChoice(int index) const {
+  const OpenAiRequest& request = plan_.request;
+  const size_t prompt = static_cast<size_t>(index / request.num_samples);
+  const size_t offset = request.echo ? CountCharacters(plan_.echo_texts[prompt]) : 0;
+  const bool continues_text =
+      std::any_of(plan_.prompts[prompt].begin(), plan_.prompts[prompt].end(), [&](TokenId id) {
+        return !request.skip_special_tokens || !context_.tokenizer.IsSpecial(id);
+      });
+  return std::make_unique<Choice>(request, context_.tokenizer, offset, continues_text);
 }
 
 void GenerationSession::StartMore() {
@@ -198,6 +205,7 @@ void GenerationSession::Begin(int index, ChoicePart* part) {
   if (is_chat || !request.num_logprobs) return;
   std::vector<PlacedToken> placed =
       PlacePrompt(plan_.prompt_of(index), choice.prompt_logprobs, echo, context_.tokenizer);
+  part->num_echoed = placed.size();
   part->tokens.insert(part->tokens.begin(), std::make_move_iterator(placed.begin()),
                       std::make_move_iterator(placed.end()));
 }
@@ -206,24 +214,23 @@ void GenerationSession::Emit(int index, ChoicePart part, std::string* sse) {
   Choice& choice = *choices_[static_cast<size_t>(index)];
   if (!is_stream()) {
     choice.text += part.text;
+    choice.num_echoed += part.num_echoed;
     choice.tokens.insert(choice.tokens.end(), std::make_move_iterator(part.tokens.begin()),
                          std::make_move_iterator(part.tokens.end()));
     return;
   }
-  const bool is_finished = choice.stream.finished();
+  const auto shows_prompt_ids = [&] {
+    return plan_.request.return_token_ids && !std::exchange(choice.has_shown_prompt_ids, true);
+  };
   if (!part.text.empty()) {
-    *sse += ChunkEvent(json_.TextChunk(
-        part, plan_.request.return_token_ids && !std::exchange(choice.has_shown_prompt_ids, true)));
+    *sse += ChunkEvent(json_.TextChunk(part, shows_prompt_ids()));
     part.tokens.clear();
+    part.num_echoed = 0;
   }
-  if (is_finished) EmitFinal(index, std::move(part), sse);
-}
-
-void GenerationSession::EmitFinal(int index, ChoicePart part, std::string* sse) {
-  const ChoiceStream& stream = choices_[static_cast<size_t>(index)]->stream;
-  part.finish_reason = stream.finish_reason();
-  part.stop_reason = stream.stop_reason();
-  *sse += ChunkEvent(json_.FinalChunk(part));
+  if (!choice.stream.finished()) return;
+  part.finish_reason = choice.stream.finish_reason();
+  part.stop_reason = choice.stream.stop_reason();
+  *sse += ChunkEvent(json_.FinalChunk(part, shows_prompt_ids()));
 }
 
 std::string GenerationSession::ChunkEvent(Json chunk) const {
@@ -309,6 +316,7 @@ void GenerationSession::Complete(Step* step) {
     parts.push_back({.index = static_cast<int>(i),
                      .text = std::move(choice.text),
                      .tokens = std::move(choice.tokens),
+                     .num_echoed = choice.num_echoed,
                      .finish_reason = choice.stream.finish_reason(),
                      .stop_reason = choice.stream.stop_reason(),
                      .prompt_logprobs = std::move(choice.prompt_logprobs)});

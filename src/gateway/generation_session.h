@@ -7,8 +7,7 @@
 //  3. Advance: the connection takes what has arrived as bytes to write. Until the first output an
 //     error is still a plain HTTP answer; afterwards it is an event in the stream.
 //  4. A choice finishes. When that is by a stop string, the engine is asked to stop; for the sake
-//  of
-//     its timeline, if the client wants one, its last output is waited for, not too long.
+//     of its timeline, if the client wants one, its last output is waited for, not too long.
 //  5. Every choice is complete: usage, [DONE] or the whole body.
 //  Destroying the session at any point cancels what still runs.
 #pragma once
@@ -81,8 +80,9 @@ class GenerationSession {
   };
 
   struct Choice {
-    Choice(const OpenAiRequest& request, const Tokenizer& tokenizer, size_t first_offset)
-        : stream(request, tokenizer, first_offset) {}
+    Choice(const OpenAiRequest& request, const Tokenizer& tokenizer, size_t first_offset,
+           bool continues_text)
+        : stream(request, tokenizer, first_offset, continues_text) {}
     std::unique_ptr<Generation> generation;
     ChoiceStream stream;
     bool has_begun = false;  // its first output is here
@@ -91,6 +91,7 @@ class GenerationSession {
     bool is_recorded = false;  // in the metrics
     std::string text;          // not streamed: all of it
     std::vector<PlacedToken> tokens;
+    size_t num_echoed = 0;  // see ChoicePart
     std::vector<std::optional<TokenOutput>> prompt_logprobs;
     int num_cached_tokens = 0;
     int max_tokens = 0;
@@ -98,6 +99,7 @@ class GenerationSession {
     Timeline timeline;
   };
 
+  std::unique_ptr<Choice> NewChoice(int index) const;
   void StartMore();
   void Start(int index);
   bool MayWait(int index, const absl::Status& refusal) const;
@@ -106,7 +108,6 @@ class GenerationSession {
   void Absorb(int index, EngineOutput output, std::string* sse);
   void Begin(int index, ChoicePart* part);
   void Emit(int index, ChoicePart part, std::string* sse);
-  void EmitFinal(int index, ChoicePart part, std::string* sse);
   void BeginRole(int index, std::string* sse);
   void FinishChoice(int index, bool engine_has_finished);
   void Settle(int index);

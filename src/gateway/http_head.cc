@@ -16,6 +16,8 @@ std::string HttpDate() {
   return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc));
 }
 
+bool HasLineEnd(std::string_view text) { return text.find_first_of("\r\n") != text.npos; }
+
 }  // namespace
 
 std::string SerializeHead(const ResponseHead& head) {
@@ -38,14 +40,17 @@ std::string Chunk(std::string_view data) {
 }
 
 std::vector<std::pair<std::string, std::string>> CorsHeaders(
-    std::string_view origin, const std::vector<std::string>& allowed_origins) {
-  if (origin.empty() || origin.find_first_of("\r\n") != std::string_view::npos) return {};
+    std::string_view origin, std::string_view wanted_headers,
+    const std::vector<std::string>& allowed_origins) {
+  if (origin.empty() || HasLineEnd(origin)) return {};
+  std::string headers = "Authorization, Content-Type, X-Request-Id";
+  if (!wanted_headers.empty() && !HasLineEnd(wanted_headers)) headers = wanted_headers;
   for (const std::string& allowed : allowed_origins) {
     if (allowed != "*" && allowed != origin) continue;
     return {{"Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(origin)},
             {"Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"},
-            {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id"},
-            {"Access-Control-Expose-Headers", "X-Request-Id"},
+            {"Access-Control-Allow-Headers", headers},
+            {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"},
             {"Access-Control-Max-Age", "600"},
             {"Vary", "Origin"}};
   }

@@ -26,8 +26,10 @@ std::string SerializeHead(const ResponseHead& head);
 std::string Chunk(std::string_view data);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
-// The headers of CORS for a request from `origin`, none when it is not allowed.
+// The headers of CORS for a request from `origin`, none when it is not allowed. A preflight's
+// `wanted_headers` are all allowed: OpenAI's clients send many (X-Stainless-…).
 std::vector<std::pair<std::string, std::string>> CorsHeaders(
-    std::string_view origin, const std::vector<std::string>& allowed_origins);
+    std::string_view origin, std::string_view wanted_headers,
+    const std::vector<std::string>& allowed_origins);
 
 }  // namespace lynx

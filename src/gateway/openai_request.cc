@@ -123,17 +123,17 @@ void SetEngineLogprobs(OpenAiRequest* request) {
 
 }  // namespace
 
-MaybeError ParseOpenAiRequest(Api api, const Json& body, const RequestRules& rules,
+MaybeError ParseOpenAiRequest(Api api, const RequestBody& body, const RequestRules& rules,
                               OpenAiRequest* out) {
   OpenAiRequest request = Defaults(api, rules);
-  FieldTarget target{.rules = rules, .request = request};
+  FieldTarget target{.rules = rules, .body_text = body.text, .request = request};
   for (const RequestField& field : RequestFields()) {
-    if ((field.apis & api) != 0) LYNX_RETURN_IF_REFUSED(ApplyField(field, body, target));
+    if ((field.apis & api) != 0) LYNX_RETURN_IF_REFUSED(ApplyField(field, body.json, target));
   }
-  LYNX_RETURN_IF_REFUSED(RefuseUnsupported(api, body));
-  LYNX_RETURN_IF_REFUSED(CheckText(body, rules, &request));
+  LYNX_RETURN_IF_REFUSED(RefuseUnsupported(api, body.json));
+  LYNX_RETURN_IF_REFUSED(CheckText(body.json, rules, &request));
   LYNX_RETURN_IF_REFUSED(CheckLengths(&request));
-  LYNX_RETURN_IF_REFUSED(CheckSampling(body, &request));
+  LYNX_RETURN_IF_REFUSED(CheckSampling(body.json, &request));
   AddEosIds(rules, &request);
   SetEngineLogprobs(&request);
   *out = std::move(request);

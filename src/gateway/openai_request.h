@@ -84,7 +84,7 @@ struct OpenAiRequest {
 };
 
 // Errors are 400 (404 for the model) and name the field.
-MaybeError ParseOpenAiRequest(Api api, const Json& body, const RequestRules& rules,
+MaybeError ParseOpenAiRequest(Api api, const RequestBody& body, const RequestRules& rules,
                               OpenAiRequest* out);
 
 }  // namespace lynx

@@ -216,10 +216,10 @@ MaybeError OpenAiService::Plan(const RouteMatch& match, const HttpRequest& reque
                                GenerationPlan* out) const {
   const Api api = match.route == Route::kChatCompletions ? kChatApi : kCompletionsApi;
   const RequestRules rules = Rules();
-  Json body;
+  RequestBody body;
   if (match.route == Route::kHealthGenerate) {
     const TokenId any = std::max(text_.tokenizer.bos_id(), 0);
-    body = {{"prompt", Json::array({any})}, {"max_tokens", 1}, {"temperature", 0}};
+    body.json = {{"prompt", Json::array({any})}, {"max_tokens", 1}, {"temperature", 0}};
   } else {
     LYNX_RETURN_IF_REFUSED(ParseBody(request.body, rules.limits, &body));
   }
@@ -261,10 +261,10 @@ std::string OpenAiService::ModelCardJson(const std::string& id) const {
 }
 
 HttpResponse OpenAiService::TokenizeAnswer(const HttpRequest& request) const {
-  Json body;
+  RequestBody body;
   if (auto error = ParseBody(request.body, rules_.limits, &body)) return ErrorResponse(*error);
-  const auto messages = body.find("messages");
-  const bool is_chat = messages != body.end() && !messages->is_null();
+  const auto messages = body.json.find("messages");
+  const bool is_chat = messages != body.json.end() && !messages->is_null();
   OpenAiRequest parsed;
   std::vector<std::vector<TokenId>> ids;
   MaybeError error =
@@ -283,7 +283,7 @@ HttpResponse OpenAiService::TokenizeAnswer(const HttpRequest& request) const {
 }
 
 HttpResponse OpenAiService::DetokenizeAnswer(const HttpRequest& request) const {
-  Json body;
+  RequestBody body;
   OpenAiRequest parsed;
   MaybeError error = ParseBody(request.body, rules_.limits, &body);
   if (!error) error = ParseOpenAiRequest(kDetokenizeApi, body, rules_, &parsed);

@@ -34,8 +34,8 @@ MaybeError ParseOnePrompt(const Json& prompt, const RequestRules& rules,
 }
 
 // `where` is "messages[3]".
-MaybeError FlattenContent(const std::string& where, Json* message) {
-  Json& content = (*message)["content"];
+MaybeError FlattenContent(const std::string& where, OrderedJson* message) {
+  OrderedJson& content = (*message)["content"];
   if (content.is_string()) return std::nullopt;
   if (content.is_null()) {
     if (message->value("role", "") == "assistant" && message->contains("tool_calls")) {
@@ -51,7 +51,7 @@ MaybeError FlattenContent(const std::string& where, Json* message) {
   }
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) {
-    const Json& part = content[i];
+    const OrderedJson& part = content[i];
     const std::string part_name = StrCat(where, ".content[", i, "]");
     if (i > 0) text += '\n';
     if (part.is_string()) {
@@ -76,7 +76,7 @@ MaybeError FlattenContent(const std::string& where, Json* message) {
 }
 
 // Those of `fields` that `object` has must be strings, or null.
-MaybeError CheckStrings(const std::string& where, const Json& object,
+MaybeError CheckStrings(const std::string& where, const OrderedJson& object,
                         std::initializer_list<const char*> fields) {
   for (const char* field : fields) {
     const auto it = object.find(field);
@@ -87,34 +87,34 @@ MaybeError CheckStrings(const std::string& where, const Json& object,
   return std::nullopt;
 }
 
-MaybeError ParseToolCalls(const std::string& where, Json* message) {
+MaybeError ParseToolCalls(const std::string& where, OrderedJson* message) {
   auto calls = message->find("tool_calls");
   if (calls == message->end()) return std::nullopt;
   if (!calls->is_array()) return InvalidValue("messages", where + ".tool_calls must be a list");
   for (size_t i = 0; i < calls->size(); ++i) {
-    Json& call = (*calls)[i];
+    OrderedJson& call = (*calls)[i];
     const std::string name = StrCat(where, ".tool_calls[", i, "]");
     LYNX_RETURN_IF_REFUSED(CheckStrings(name, call, {"id", "type"}));
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
         !call["function"].contains("name") || !call["function"]["name"].is_string()) {
       return InvalidValue("messages", name + ".function.name must be a string");
     }
-    Json& arguments = call["function"]["arguments"];
-    if (arguments.is_null()) arguments = Json::object();
+    OrderedJson& arguments = call["function"]["arguments"];
+    if (arguments.is_null() || arguments == "") arguments = OrderedJson::object();
     if (arguments.is_object()) continue;
     if (!arguments.is_string()) {
       return InvalidValue("messages", name + ".function.arguments must be a string of JSON");
     }
-    Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-    if (!parsed.is_object()) {
+    auto parsed = ParseOrderedJson(arguments.get_ref<const std::string&>());
+    if (!parsed.ok() || !parsed->is_object()) {
       return InvalidValue("messages", name + ".function.arguments is not a JSON object");
     }
-    arguments = std::move(parsed);
+    arguments = *std::move(parsed);
   }
   return std::nullopt;
 }
 
-MaybeError ParseMessage(const std::string& where, Json* message) {
+MaybeError ParseMessage(const std::string& where, OrderedJson* message) {
   if (!message->is_object()) return InvalidValue("messages", where + " must be an object");
   for (auto it = message->begin(); it != message->end();) {
     it = it->is_null() ? message->erase(it) : std::next(it);
@@ -131,7 +131,9 @@ MaybeError ParseMessage(const std::string& where, Json* message) {
   LYNX_RETURN_IF_REFUSED(ParseToolCalls(where, message));
   for (const auto& [from, to] :
        {std::pair("reasoning", "reasoning_content"), std::pair("reasoning_content", "reasoning")}) {
-    if (message->contains(from) && !message->contains(to)) (*message)[to] = (*message)[from];
+    if (!message->contains(from) || message->contains(to)) continue;
+    OrderedJson reasoning = (*message)[from];
+    (*message)[to] = std::move(reasoning);
   }
   return FlattenContent(where, message);
 }
@@ -157,37 +159,36 @@ MaybeError ParsePrompt(const Json& prompt, const RequestRules& rules,
   return std::nullopt;
 }
 
-MaybeError ParseMessages(const Json& messages, const GatewayLimits& limits, OpenAiRequest* out) {
+MaybeError ParseMessages(OrderedJson messages, const GatewayLimits& limits, OpenAiRequest* out) {
   if (messages.empty()) return InvalidValue("messages", "messages must not be empty");
   if (messages.size() > static_cast<size_t>(limits.max_num_messages)) {
     return InvalidValue("messages", StrCat("at most ", limits.max_num_messages,
                                            " messages in one request, got ", messages.size()));
   }
-  Json normal = messages;
-  for (size_t i = 0; i < normal.size(); ++i) {
-    LYNX_RETURN_IF_REFUSED(ParseMessage(StrCat("messages[", i, "]"), &normal[i]));
+  for (size_t i = 0; i < messages.size(); ++i) {
+    LYNX_RETURN_IF_REFUSED(ParseMessage(StrCat("messages[", i, "]"), &messages[i]));
   }
-  const Json& last = normal.back();
+  const OrderedJson& last = messages.back();
   if (last["content"].is_string()) out->last_message = last["content"].get<std::string>();
   out->response_role = last["role"].get<std::string>();
-  out->chat.messages_json = DumpJson(normal);
+  out->chat.messages_json = messages.dump();
   return std::nullopt;
 }
 
-MaybeError ParseTools(const Json& tools, OpenAiRequest* out) {
+MaybeError ParseTools(const OrderedJson& tools, OpenAiRequest* out) {
   if (tools.empty()) return InvalidValue("tools", "tools must not be an empty list");
   for (size_t i = 0; i < tools.size(); ++i) {
-    const Json& tool = tools[i];
-    const bool valid = tool.is_object() && tool.value("type", Json()) == "function" &&
+    const OrderedJson& tool = tools[i];
+    const bool valid = tool.is_object() && tool.value("type", OrderedJson()) == "function" &&
                        tool.contains("function") && tool["function"].is_object() &&
-                       tool["function"].value("name", Json()).is_string();
+                       tool["function"].value("name", OrderedJson()).is_string();
     if (!valid) {
       return InvalidValue("tools", StrCat("tools[", i,
                                           "] must be {\"type\": \"function\", "
                                           "\"function\": {\"name\": …}}"));
     }
   }
-  out->chat.tools_json = DumpJson(tools);
+  out->chat.tools_json = tools.dump();
   return std::nullopt;
 }
 

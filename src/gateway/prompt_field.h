@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gateway/openai_request.h"
+#include "text/ordered_json.h"
 
 namespace lynx {
 
@@ -13,9 +14,9 @@ MaybeError ParsePrompt(const Json& prompt, const RequestRules& rules,
 // Checks `messages` and brings them into the form that templates expect: content as one string
 // (text parts joined by a newline), the arguments of tool calls as objects, both names of reasoning
 // text.
-MaybeError ParseMessages(const Json& messages, const GatewayLimits& limits, OpenAiRequest* out);
+MaybeError ParseMessages(OrderedJson messages, const GatewayLimits& limits, OpenAiRequest* out);
 
 // Checks the shape of `tools` and keeps them for the template.
-MaybeError ParseTools(const Json& tools, OpenAiRequest* out);
+MaybeError ParseTools(const OrderedJson& tools, OpenAiRequest* out);
 
 }  // namespace lynx

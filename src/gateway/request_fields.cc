@@ -9,6 +9,7 @@
 #include <map>
 
 #include "gateway/prompt_field.h"
+#include "text/ordered_json.h"
 
 namespace lynx {
 namespace {
@@ -194,6 +195,28 @@ MaybeError ApplyTruncationSide(Value v, Target t) {
   return std::nullopt;
 }
 
+// A field that templates get to see: its value once more, with the order of its objects.
+MaybeError ReadOrdered(std::string_view name, Target t, OrderedJson* out) {
+  auto value = ParseOrderedJson(MemberText(t.body_text, name));
+  if (!value.ok()) {
+    return InvalidValue(name, StrCat(name, ": ", std::string(value.status().message())));
+  }
+  *out = *std::move(value);
+  return std::nullopt;
+}
+
+MaybeError ApplyMessages(Value, Target t) {
+  OrderedJson messages;
+  LYNX_RETURN_IF_REFUSED(ReadOrdered("messages", t, &messages));
+  return ParseMessages(std::move(messages), t.rules.limits, &t.request);
+}
+
+MaybeError ApplyTools(Value, Target t) {
+  OrderedJson tools;
+  LYNX_RETURN_IF_REFUSED(ReadOrdered("tools", t, &tools));
+  return ParseTools(tools, &t.request);
+}
+
 MaybeError ApplyTemplateKwargs(Value v, Target t) {
   for (const char* reserved : {"messages", "tools", "chat_template", "tokenize", "bos_token",
                                "eos_token", "add_generation_prompt", "continue_final_message"}) {
@@ -202,31 +225,35 @@ MaybeError ApplyTemplateKwargs(Value v, Target t) {
                           StrCat("chat_template_kwargs must not set `", reserved, "`"));
     }
   }
-  t.request.chat.kwargs_json = DumpJson(v.json);
+  OrderedJson kwargs;
+  LYNX_RETURN_IF_REFUSED(ReadOrdered("chat_template_kwargs", t, &kwargs));
+  t.request.chat.kwargs_json = kwargs.dump();
   return std::nullopt;
 }
 
 // Adds to what chat_template_kwargs gave.
-void AddTemplateKwarg(const std::string& name, Json value, Target t) {
-  Json kwargs = Json::parse(t.request.chat.kwargs_json);
+void AddTemplateKwarg(const std::string& name, OrderedJson value, Target t) {
+  OrderedJson kwargs = OrderedJson::parse(t.request.chat.kwargs_json);
   if (!kwargs.contains(name)) kwargs[name] = std::move(value);
-  t.request.chat.kwargs_json = DumpJson(kwargs);
+  t.request.chat.kwargs_json = kwargs.dump();
 }
 
 MaybeError ApplyReasoningEffort(Value v, Target t) {
   constexpr std::array kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-  if (std::find(kEfforts.begin(), kEfforts.end(), v.json) == kEfforts.end()) {
-    return InvalidValue(
-        "reasoning_effort",
-        StrCat("reasoning_effort: `", v.json.get_ref<const std::string&>(), "` is not known"));
+  const std::string& effort = v.json.get_ref<const std::string&>();
+  if (std::find(kEfforts.begin(), kEfforts.end(), effort) == kEfforts.end()) {
+    return InvalidValue("reasoning_effort",
+                        StrCat("reasoning_effort: `", effort, "` is not known"));
   }
-  AddTemplateKwarg("reasoning_effort", v.json, t);
-  AddTemplateKwarg("enable_thinking", v.json != "none", t);
+  AddTemplateKwarg("reasoning_effort", effort, t);
+  AddTemplateKwarg("enable_thinking", effort != "none", t);
   return std::nullopt;
 }
 
-MaybeError ApplyDocuments(Value v, Target t) {
-  AddTemplateKwarg("documents", v.json, t);
+MaybeError ApplyDocuments(Value, Target t) {
+  OrderedJson documents;
+  LYNX_RETURN_IF_REFUSED(ReadOrdered("documents", t, &documents));
+  AddTemplateKwarg("documents", std::move(documents), t);
   return std::nullopt;
 }
 
@@ -283,10 +310,8 @@ const RequestField kFields[] = {
        return ParseTokenIds("tokens", v.json, t.rules.vocab_size,
                             &t.request.prompts.emplace_back().ids);
      }},
-    {"messages", X | TC, FieldType::kList, 0, 0,
-     [](Value v, Target t) { return ParseMessages(v.json, t.rules.limits, &t.request); }},
-    {"tools", X | TC, FieldType::kList, 0, 0,
-     [](Value v, Target t) { return ParseTools(v.json, &t.request); }},
+    {"messages", X | TC, FieldType::kList, 0, 0, ApplyMessages},
+    {"tools", X | TC, FieldType::kList, 0, 0, ApplyTools},
     {"tool_choice", X, FieldType::kAny, 0, 0, ApplyToolChoice},
     {"parallel_tool_calls", X, FieldType::kBool, 0, 0, kIgnore},
     {"chat_template", X | TC, FieldType::kString, 0, 0,

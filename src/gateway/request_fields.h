@@ -21,6 +21,7 @@ struct FieldValue {
 
 struct FieldTarget {
   const RequestRules& rules;
+  std::string_view body_text;  // of the whole body
   OpenAiRequest& request;
 };
 

@@ -18,16 +18,16 @@ class GenerationSessionTest : public testing::Test {
     RequestRules rules;
     rules.served_model_names = {"tiny"};
     rules.eos_ids = {2};
-    rules.vocab_size = TinyTokenizer().vocab_size();
+    rules.vocab_size = tokenizer_->vocab_size();
     rules.max_model_len = kMaxModelLen;
-    Json json;
+    RequestBody parsed;
     OpenAiRequest request;
-    MaybeError error = ParseBody(body, rules.limits, &json);
-    if (!error) error = ParseOpenAiRequest(api_, json, rules, &request);
+    MaybeError error = ParseBody(body, rules.limits, &parsed);
+    if (!error) error = ParseOpenAiRequest(api_, parsed, rules, &request);
     GenerationPlan plan;
     if (!error) {
-      error = PlanGeneration(std::move(request), MakeTextModel(TinyTokenizer(), template_.get()),
-                             rules, "abc", &plan);
+      error = PlanGeneration(std::move(request), MakeTextModel(*tokenizer_, template_.get()), rules,
+                             "abc", &plan);
     }
     EXPECT_FALSE(error) << error->message;
     plan.created_s = 1;
@@ -38,7 +38,7 @@ class GenerationSessionTest : public testing::Test {
   std::unique_ptr<GenerationSession> Start(const std::string& body) {
     return std::make_unique<GenerationSession>(Plan(body),
                                                SessionContext{.generator = generator_,
-                                                              .tokenizer = TinyTokenizer(),
+                                                              .tokenizer = *tokenizer_,
                                                               .metrics = *metrics_,
                                                               .settle_timeout = settle_timeout_,
                                                               .request_timeout = request_timeout_},
@@ -53,6 +53,7 @@ class GenerationSessionTest : public testing::Test {
   }
 
   Api api_ = kCompletionsApi;
+  const Tokenizer* tokenizer_ = &TinyTokenizer();
   std::unique_ptr<ChatTemplate> template_ =
       *ChatTemplate::Create("{{ messages[0].content }}", nullptr, nullptr);
   std::chrono::nanoseconds settle_timeout_ = std::chrono::hours(1);
@@ -350,6 +351,49 @@ TEST_F(GenerationSessionTest, TokenIdsComeWithTheirText) {
   ids.push_back(2);
   EXPECT_EQ(answer["choices"][0]["token_ids"], Json(ids));
   EXPECT_EQ(answer["choices"][0]["prompt_token_ids"], (Json{5}));
+}
+
+TEST_F(GenerationSessionTest, TokenIdsAreThoseOfTheAnswerAlsoUnderEcho) {
+  generator_.set_script(
+      [](const Request&) { return std::vector{Finish(FinishReason::kLength, ByteIds("c"))}; });
+  const Json body = {{"prompt", ByteIds("ab")}, {"echo", true},    {"logprobs", 0},
+                     {"max_tokens", 1},         {"stream", false}, {"return_token_ids", true}};
+  const Json choice = Whole(body.dump())["choices"][0];
+  EXPECT_EQ(choice["logprobs"]["tokens"].size(), 3u);
+  EXPECT_EQ(choice["token_ids"], Json(ByteIds("c")));
+}
+
+TEST_F(GenerationSessionTest, PromptIdsAreStreamedAlsoWithoutAnyText) {
+  generator_.set_script(
+      [](const Request&) { return std::vector{Finish(FinishReason::kStop, {2})}; });
+  const std::string sse =
+      Start(R"({"prompt":[5],"stream":true,"return_token_ids":true})")->Advance().sse;
+  const Json choice = Json::parse(sse.substr(6, sse.find('\n') - 6))["choices"][0];
+  EXPECT_EQ(choice["prompt_token_ids"], (Json{5}));
+  EXPECT_EQ(choice["token_ids"], (Json{2}));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
+// A SentencePiece vocabulary drops the space at the front of a text, not that of an answer, which
+// goes on where the prompt ended.
+TEST_F(GenerationSessionTest, AnAnswerKeepsTheSpaceBetweenItAndThePrompt) {
+  const auto loaded = Tokenizer::Load(LYNX_SOURCE_DIR "/tests/data/text/tiny-spm/tokenizer.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  tokenizer_ = loaded->get();
+  const std::vector<TokenId> ids = tokenizer_->Encode("the end", {.add_special_tokens = false});
+  generator_.set_script([&](const Request&) {
+    EngineOutput output = Finish(FinishReason::kLength, ids);
+    output.drafts = ids;
+    return std::vector{output};
+  });
+  const std::string prompt = R"({"prompt":"This is","echo":true})";
+  EXPECT_EQ(Whole(prompt)["choices"][0]["text"], "This is the end");
+  EXPECT_EQ(Whole(R"({"prompt":[1]})")["choices"][0]["text"], "the end") << "nothing but a BOS";
+  EXPECT_EQ(Whole(R"({"prompt":[1],"skip_special_tokens":false})")["choices"][0]["text"],
+            " the end");
+  const std::string sse =
+      Start(R"({"prompt":"a","stream":true,"lynx":{"drafts":true}})")->Advance().sse;
+  EXPECT_NE(sse.find(R"("text":" the end","token_ids")"), std::string::npos) << sse;
 }
 
 TEST_F(GenerationSessionTest, DestroyingItCancels) {

@@ -142,6 +142,13 @@ TEST_F(HttpTest, KeysGuardTheV1Paths) {
   response = client->Read();
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.headers["access-control-allow-origin"], "https://ok.example");
+  EXPECT_THAT(response.headers["access-control-allow-headers"], HasSubstr("Authorization"));
+  client->Send(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: https://ok.example\r\n"
+      "Access-Control-Request-Method: POST\r\n"
+      "Access-Control-Request-Headers: authorization,content-type,x-stainless-lang\r\n\r\n");
+  EXPECT_EQ(client->Read().headers["access-control-allow-headers"],
+            "authorization,content-type,x-stainless-lang");
   response = client->Get("/health", "Origin: https://evil.example\r\n");
   EXPECT_FALSE(response.headers.contains("access-control-allow-origin"));
 }
@@ -220,6 +227,15 @@ TEST_F(HttpTest, TokenizeAndDetokenize) {
   answer = client->Post("/tokenize", R"({"messages":[{"role":"user","content":"a"}]})").json();
   answer = client->Post("/detokenize", json{{"tokens", answer["tokens"]}}.dump()).json();
   EXPECT_EQ(answer["prompt"], "<user>a\n<assistant>");
+  // Whatever the tokenizer puts around any text.
+  answer = client
+               ->Post("/tokenize",
+                      R"({"messages":[{"role":"user","content":"a"}],"add_special_tokens":true})")
+               .json();
+  EXPECT_EQ(answer["tokens"], json(TinyTokenizer().Encode("<user>a\n<assistant>", {})));
+  const json long_document = {{"messages", {{{"role", "user"}, {"content", "a"}}}},
+                              {"documents", {std::string(8 << 20, 'a')}}};
+  EXPECT_EQ(client->Post("/v1/chat/completions", long_document.dump()).status, 400);
   const std::string long_text = json{{"prompt", std::string((8 << 20) + 1, 'a')}}.dump();
   EXPECT_EQ(ErrorOf(client->Post("/tokenize", long_text))["param"], "prompt");
   EXPECT_EQ(client->Post("/detokenize", R"({"tokens":[512]})").status, 400);
@@ -691,7 +707,8 @@ TEST_F(HttpTest, Metrics) {
         "vllm:num_requests_running{model_name=\"tiny\",engine=\"0\"} 3",
         "role=\"decode\",reason=\"capacity\"} 4", "role=\"decode\",reason=\"deferred\"} 1",
         "role=\"decode\",reason=\"max_queue_size\"} 7",
-        "role=\"gateway\",reason=\"max_num_requests\"} 0", "position=\"15\"} 6",
+        "role=\"gateway\",reason=\"max_num_requests\"} 0", "finished_reason=\"error\"} 0",
+        "position=\"15\"} 6",
         "role=\"decode\",block_size=\"32\",num_blocks=\"40\",cache_dtype=\"bf16\","
         "resident=\"exact\",codec=\"none\"} "
         "1",

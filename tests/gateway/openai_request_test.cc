@@ -27,7 +27,7 @@ std::string With(Api api, const std::string& extra) {
 
 MaybeError Parse(Api api, const std::string& text, OpenAiRequest* out,
                  const RequestRules& rules = Rules()) {
-  Json body;
+  RequestBody body;
   if (auto error = ParseBody(text, rules.limits, &body)) return error;
   return ParseOpenAiRequest(api, body, rules, out);
 }
@@ -305,6 +305,75 @@ TEST(OpenAiRequest, MessagesTakeTheFormOfTemplates) {
   EXPECT_FALSE(Good(X, "").max_tokens);
 }
 
+TEST(OpenAiRequest, WhatTemplatesPrintKeepsItsOrder) {
+  const std::string tools =
+      R"([{"type":"function","function":{"name":"f","parameters":{"z":{},"a":{"y":1,"b":[]}}}}])";
+  const OpenAiRequest request = Good(X, R"("messages":[
+        {"role":"user","content":"a","extra":{"y":1,"b":2}},
+        {"role":"assistant","reasoning_content":"r","tool_calls":[
+         {"type":"function","function":{"name":"f","arguments":"{\"z\":1,\"a\":2}"}}]}],
+        "tool_choice":"none","documents":[{"title":"t","doc":"d"}],"tools":)" +
+                                            tools + R"(,"chat_template_kwargs":{"z":1,"a":2})");
+  EXPECT_EQ(
+      request.chat.messages_json,
+      R"([{"role":"user","content":"a","extra":{"y":1,"b":2}},)"
+      R"({"role":"assistant","reasoning_content":"r","tool_calls":[{"type":"function",)"
+      R"("function":{"name":"f","arguments":{"z":1,"a":2}}}],"reasoning":"r","content":null}])");
+  EXPECT_EQ(request.chat.tools_json, tools);
+  EXPECT_EQ(request.chat.kwargs_json, R"({"z":1,"a":2,"documents":[{"title":"t","doc":"d"}]})");
+}
+
+TEST(OpenAiRequest, AFunctionWithoutArgumentsMayHaveAnEmptyString) {
+  const OpenAiRequest request = Good(X, R"("messages":[{"role":"assistant","tool_calls":[
+        {"type":"function","function":{"name":"f","arguments":""}}]}])");
+  EXPECT_EQ(Json::parse(request.chat.messages_json)[0]["tool_calls"][0]["function"]["arguments"],
+            Json::object());
+}
+
+TEST(OpenAiRequest, ObjectsForTemplatesHaveAMemberLimit) {
+  for (const int num_members : {512, 513}) {
+    std::string object = "{";
+    for (int i = 0; i < num_members; ++i) object += StrCat(i > 0 ? "," : "", "\"k", i, "\":[]");
+    object += "}";
+    const struct {
+      const char* param;
+      std::string extra;
+    } cases[] = {
+        {"messages", R"("messages":[{"role":"user","content":"a","x":)" + object + "}]"},
+        {"messages", R"("messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f",)"
+                     R"("arguments":)" +
+                         Json(object).dump() + "}}]}]"},
+        {"tools", R"("tool_choice":"none","tools":[{"type":"function","function":{"name":"f",)"
+                  R"("parameters":)" +
+                      object + "}}]"},
+        {"chat_template_kwargs", R"("chat_template_kwargs":)" + object},
+        {"documents", R"("documents":[)" + object + "]"},
+    };
+    for (const auto& c : cases) {
+      OpenAiRequest request;
+      const MaybeError error = Parse(X, With(X, c.extra), &request);
+      EXPECT_EQ(error.has_value(), num_members > 512) << c.extra;
+      EXPECT_EQ(error ? error->param : c.param, c.param);
+    }
+    OpenAiRequest request;
+    std::string bias = "{";
+    for (int i = 0; i < 512; ++i) bias += StrCat(i > 0 ? "," : "", "\"", i, "\":1");
+    EXPECT_FALSE(Parse(X, With(X, "\"logit_bias\":" + bias + "}"), &request));
+  }
+}
+
+TEST(MemberText, IsTheLastOfItsName) {
+  const std::string object = R"( { "a" : [1,{"b":":,}"}] ,"b\"":"\\","\u0062" : "}{" , "b":2,)"
+                             R"("c":{"b":3} } )";
+  EXPECT_EQ(MemberText(object, "a"), R"( [1,{"b":":,}"}] )");
+  EXPECT_EQ(MemberText(object, "b\""), R"("\\")");
+  EXPECT_EQ(MemberText(object, "b"), "2");
+  EXPECT_EQ(MemberText(object, "c"), R"({"b":3} )");
+  EXPECT_EQ(MemberText(object, "d"), "");
+  EXPECT_EQ(MemberText(R"({"\u0062":1})", "b"), "1");
+  EXPECT_EQ(MemberText("{}", "b"), "");
+}
+
 TEST(OpenAiRequest, TemplateArguments) {
   const OpenAiRequest request =
       Good(X, R"("chat_template_kwargs":{"enable_thinking":true},"reasoning_effort":"none")");
@@ -319,7 +388,7 @@ TEST(ParseBody, RefusesHostileShapes) {
   GatewayLimits limits;
   limits.max_json_depth = 5;
   limits.max_json_values = 20;
-  Json out;
+  RequestBody out;
   for (const char* text :
        {"", "{", "[1]", "3", "null", "{\"a\":1e999}", "{\"a\":NaN}", "{\"a\":\"\xff\"}",
         "{\"a\":[[[[[[1]]]]]]}", "{\"a\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1]}", "{} x"}) {
@@ -327,6 +396,18 @@ TEST(ParseBody, RefusesHostileShapes) {
   }
   EXPECT_FALSE(
       ParseBody(R"({"a":"[[[[[[[[[[[[[,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,,"})", limits, &out));
+}
+
+// The library's message quotes the whole string that has a raw line end in it.
+TEST(ParseBody, ErrorsDoNotSendTheBodyBack) {
+  const std::string text = "{\"prompt\":\"" + std::string(1 << 20, 'a') + "\n\"}";
+  RequestBody body;
+  const MaybeError error = ParseBody(text, {}, &body);
+  ASSERT_TRUE(error);
+  const std::string answer = ErrorBody(*error);
+  EXPECT_LT(answer.size(), 1200u);
+  EXPECT_NE(answer.find("column"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("must be escaped"), std::string::npos) << answer;
 }
 
 TEST(OpenAiRequest, ChoicesAreCappedTogether) {

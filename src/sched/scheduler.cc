@@ -65,6 +65,17 @@ bool Scheduler::AnyLoading(std::span<const RowRequest> requests) const {
   });
 }
 
+// One that is served first, being in an earlier phase, will not be so in every step.
+bool Scheduler::AnyYoungerRuns(std::span<const RowRequest> requests, int index) const {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const RowRequest& r = requests[i];
+    if (r.preemptible && granted_rows_[i] > 0 && requests[index].precedence < r.precedence) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Makes room by preemption. False: the asker gets nothing in this step, and may itself have been
 // preempted. Drafts are not worth anybody's blocks.
 bool Scheduler::FindBlocks(std::span<const RowRequest> requests, int index, int num_blocks) {
@@ -72,7 +83,9 @@ bool Scheduler::FindBlocks(std::span<const RowRequest> requests, int index, int 
     if (requests[index].phase == Phase::kDraft) return false;
     const int youngest = Youngest(requests);
     if (youngest < 0 || requests[youngest].precedence < requests[index].precedence) return false;
-    if (youngest == index && AnyLoading(requests)) return false;
+    if (youngest == index && (AnyLoading(requests) || AnyYoungerRuns(requests, index))) {
+      return false;
+    }
     preempted_[youngest] = true;
     plan_.preempted.push_back(youngest);
     blocks_left_ += requests[youngest].num_blocks;

@@ -10,8 +10,9 @@
 //
 // Blocks: running sequences come before waiting ones. When a decode cannot get a block, the
 // youngest preemptible sequence gives its blocks up (and is computed again later); if that is the
-// asker itself, it goes, unless a loading sequence is about to become preemptible. "No room" is a
-// value: the sequence is left out of this step.
+// asker itself, it goes, unless a loading sequence is about to become preemptible. It also waits
+// where a younger one has rows in this step already. "No room" is a value: the sequence is left out
+// of this step.
 #pragma once
 
 #include <cstdint>
@@ -105,6 +106,7 @@ class Scheduler {
   void Spend(PrefillBudget& budget, int position, int num_rows) const;
   bool FindBlocks(std::span<const RowRequest> requests, int index, int num_blocks);
   bool AnyLoading(std::span<const RowRequest> requests) const;
+  bool AnyYoungerRuns(std::span<const RowRequest> requests, int index) const;
   int Youngest(std::span<const RowRequest> requests) const;
 
   Options options_;

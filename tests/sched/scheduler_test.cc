@@ -141,6 +141,17 @@ TEST(Scheduler, TheYoungestPreemptsItself) {
   EXPECT_EQ(Rows(plan), (std::map<int, int>{{0, 1}}));
 }
 
+// A verification is served first, whoever asks for it; it takes nobody's place in line.
+TEST(Scheduler, AnOlderOneIsNotPreemptedWhereAYoungerOneRuns) {
+  Scheduler s({});
+  const auto verifies = WithPhase(Decode(1, 10, 1), Phase::kVerify, 3, true);
+  const Plan& plan = s.Schedule(std::vector{Decode(0, 64, 1), verifies}, 0);
+  EXPECT_THAT(plan.preempted, IsEmpty());
+  EXPECT_EQ(Rows(plan), (std::map<int, int>{{1, 3}}));
+  EXPECT_THAT(s.Schedule(std::vector{Decode(0, 64, 1), Decode(1, 12, 1)}, 0).preempted,
+              ElementsAre(1));
+}
+
 // Its KV is still being written; it cannot give its blocks up, so the asker waits with its own.
 TEST(Scheduler, ALoadingSequenceIsNeverPreempted) {
   Scheduler s({});

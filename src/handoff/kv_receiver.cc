@@ -58,7 +58,7 @@ absl::Status KvReceiverImpl::Begin(const ReceiveJob& job) {
     return absl::OkStatus();
   }
   const EarlyChunks::Waiting early = early_.Take(job.attempt);
-  attempt->from = early.from;
+  if (early.from != 0) TakeFrom(*attempt, early.from);
   for (const ChunkOffer& offer : early.offers) {
     if (attempt->ended)
       transport_.Drop(offer.id);

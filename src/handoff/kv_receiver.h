@@ -22,7 +22,8 @@
 // What is refused: chunks of unknown attempts (after a while: Begin may still be on its way), of
 // ended ones, from another peer than the attempt's, and duplicates are dropped and counted; a chunk
 // of the attempt's own sender with wrong geometry, size, format or checksum fails the attempt. The
-// sender is told in each case. A lost peer fails its attempts, except those that have landed whole.
+// sender is told in each case. A lost peer fails the attempts that began on this connection to it,
+// and a sender that gives an attempt up fails it, except where all has landed.
 //
 // The receiver is its transport's only handler: Create starts the transport, the destructor stops
 // it.

@@ -88,6 +88,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   void RefuseLateChunks(int64_t now_ns);
 
   // receive_chunks.cc
+  void TakeFrom(ReceiveAttempt& attempt, uint64_t from);
   void Accept(const Attempt& attempt, const ChunkOffer& offer);
   void Hold(const ChunkOffer& offer);
   void Refuse(const ChunkOffer& offer, const Abort& abort);

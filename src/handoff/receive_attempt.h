@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -79,6 +80,7 @@ class ReceiveAttempt {
   Delivered Receipt() const;
 
   uint64_t from = 0;            // epoch of its sender, 0 = not known yet
+  std::optional<PeerId> peer;   // the connection to it that the attempt began on
   int64_t progress_ns = 0;      // last time something arrived, or nothing was owed
   int num_stages_reported = 0;  // landed events sent
   bool being_read = false;      // by the engine: its pages are left alone

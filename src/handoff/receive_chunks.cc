@@ -40,11 +40,13 @@ void KvReceiverImpl::OnControl(uint64_t from, std::span<const std::byte> bytes) 
   if (const auto* abort = std::get_if<Abort>(&*message)) OnAbort(from, *abort);
 }
 
-void KvReceiverImpl::OnPeerLost(PeerId, uint64_t epoch, const absl::Status& why) {
+void KvReceiverImpl::OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status& why) {
   Section section(outbox_);
   std::vector<Attempt> lost;
   for (const auto& [id, attempt] : attempts_) {
-    if (attempt->from == epoch && !attempt->all_landed()) lost.push_back(attempt);
+    // It may have come back before its loss is told, and have begun anew.
+    const bool is_later = attempt->peer && *attempt->peer != peer;
+    if (attempt->from == epoch && !is_later && !attempt->all_landed()) lost.push_back(attempt);
   }
   for (const Attempt& attempt : lost) Fail(attempt, why, Tell::kNobody);
   // Its pulls may end much later; they must not take the others' room meanwhile.
@@ -59,13 +61,17 @@ void KvReceiverImpl::OnPeerLost(PeerId, uint64_t epoch, const absl::Status& why)
 
 // ---- with the mutex held ------------------------------------------------------------------------
 
+// The attempt's sender is known.
+void KvReceiverImpl::TakeFrom(ReceiveAttempt& attempt, uint64_t from) {
+  attempt.from = from;
+  attempt.peer = transport_.FindPeer(from);
+  attempt.progress_ns = MonotonicNs();
+}
+
 // Queues the chunk, or refuses it.
 void KvReceiverImpl::Accept(const Attempt& attempt, const ChunkOffer& offer) {
   const ChunkHeader& h = offer.header;
-  if (attempt->from == 0) {
-    attempt->from = offer.from;
-    attempt->progress_ns = MonotonicNs();
-  }
+  if (attempt->from == 0) TakeFrom(*attempt, offer.from);
   if (attempt->from != offer.from) {
     return Refuse(offer, Abort{h.attempt, absl::StatusCode::kFailedPrecondition,
                                "the attempt belongs to another sender"});
@@ -176,10 +182,7 @@ void KvReceiverImpl::OnAnnounce(uint64_t from, const Announce& announce) {
     work_.notify_all();
     return;
   }
-  if (attempt->from == 0) {
-    attempt->from = from;
-    attempt->progress_ns = MonotonicNs();
-  }
+  if (attempt->from == 0) TakeFrom(*attempt, from);
   if (attempt->from != from) {
     return Send(from, Abort{announce.attempt, absl::StatusCode::kFailedPrecondition,
                             "the attempt belongs to another sender"});
@@ -204,7 +207,8 @@ void KvReceiverImpl::OnAnnounce(uint64_t from, const Announce& announce) {
 
 void KvReceiverImpl::OnAbort(uint64_t from, const Abort& abort) {
   Attempt attempt = Find(abort.attempt);
-  if (attempt != nullptr && (attempt->from == from || attempt->from == 0)) {
+  const bool is_its_sender = attempt != nullptr && (attempt->from == from || attempt->from == 0);
+  if (is_its_sender && !attempt->all_landed()) {
     Fail(attempt, absl::Status(abort.code, absl::StrCat("the sender: ", abort.message)),
          Tell::kNobody);
   }

@@ -51,11 +51,24 @@ void FaultyTransport::LosePeer(uint64_t epoch) {
   const std::optional<PeerId> peer = inner_->FindPeer(epoch);
   if (!peer.has_value()) return;
   inner_->Disconnect(*peer);
+  Timed loss{[this, peer = *peer, epoch] {
+               OnPeerLost(peer, epoch, absl::UnavailableError("peer lost by a test"));
+             },
+             nullptr};
   std::lock_guard lock(mu_);
-  Schedule(Clock::now(), {[this, peer = *peer, epoch] {
-                            OnPeerLost(peer, epoch, absl::UnavailableError("peer lost by a test"));
-                          },
-                          nullptr});
+  if (holds_losses_) return held_losses_.push_back(std::move(loss));
+  Schedule(Clock::now(), std::move(loss));
+}
+
+void FaultyTransport::HoldLosses() {
+  std::lock_guard lock(mu_);
+  holds_losses_ = true;
+}
+
+void FaultyTransport::ReleaseLosses() {
+  std::lock_guard lock(mu_);
+  holds_losses_ = false;
+  for (Timed& loss : std::exchange(held_losses_, {})) Schedule(Clock::now(), std::move(loss));
 }
 
 const FaultyTransport::Rule* FaultyTransport::FindRule(Fault fault,
@@ -166,7 +179,8 @@ void FaultyTransport::OnOffer(OfferId id, uint64_t from, std::span<const std::by
 void FaultyTransport::OnPeerLost(PeerId peer, uint64_t epoch, const absl::Status& why) {
   {
     std::lock_guard lock(mu_);
-    std::erase_if(held_, [epoch](const Offer& offer) { return offer.from == epoch; });
+    const bool is_back = inner_->FindPeer(epoch).has_value();
+    std::erase_if(held_, [&](const Offer& offer) { return offer.from == epoch && !is_back; });
   }
   handler_->OnPeerLost(peer, epoch, why);
 }

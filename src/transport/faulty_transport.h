@@ -35,7 +35,9 @@ class FaultyTransport final : public Transport, private TransportHandler {
   void DropControl(Match match);                // of outgoing messages
   void LimitPullRate(double bytes_per_second);  // one link for all pulls; 0 = no limit
   void LosePeer(uint64_t epoch);                // both sides lose each other
-  void ClearRules();                            // held and delayed offers stay so
+  void HoldLosses();  // what LosePeer does is not told here until ReleaseLosses
+  void ReleaseLosses();
+  void ClearRules();  // held and delayed offers stay so
 
   uint64_t epoch() const override { return inner_->epoch(); }
   std::string address() const override { return inner_->address(); }
@@ -96,6 +98,8 @@ class FaultyTransport final : public Transport, private TransportHandler {
   bool stopping_ = false;
   std::vector<Rule> rules_;
   std::vector<Offer> held_;
+  bool holds_losses_ = false;
+  std::vector<Timed> held_losses_;
   std::set<OfferId> corrupt_;
   double bytes_per_second_ = 0;
   Clock::time_point link_free_{};

@@ -180,6 +180,38 @@ TEST(FaultsTest, SenderMayDieOnceAllHasLanded) {
   ASSERT_TRUE(h.WaitFor(id, Kind::kRefined));
 }
 
+TEST(FaultsTest, SenderMayGiveUpOnceAllHasLanded) {
+  Handoff h({});
+  const AttemptId id = h.BeginAndRead({.num_tokens = 300});
+  ASSERT_TRUE(h.WaitFor(id, Kind::kTargetLanded));
+  h.sender().Cancel(id);
+  ASSERT_TRUE(h.WaitForSenderEnd(id));
+  EXPECT_FALSE(h.WaitFor(id, Kind::kFailed, std::chrono::milliseconds(100)));
+  h.receiver().Refine(id);
+  ASSERT_TRUE(h.WaitFor(id, Kind::kRefined));
+  h.ExpectEqual(id);
+}
+
+// A sender that came back begins a new attempt before the receiver hears that it was lost.
+TEST(FaultsTest, ALateLossSparesWhatBeganSince) {
+  Handoff h({});
+  h.receiver_transport().HoldOffers(Stage(1));
+  h.receiver_transport().HoldLosses();
+  const AttemptId lost = h.Begin({.num_tokens = 300});
+  h.ComputeAll(lost);
+  ASSERT_TRUE(h.WaitFor(lost, Kind::kAnchorLanded));
+  h.receiver_transport().LosePeer(h.sender_transport().epoch());
+  ASSERT_TRUE(h.WaitForSenderEnd(lost));
+  const AttemptId id = h.Begin({.num_tokens = 300});
+  h.ComputeAll(id);
+  ASSERT_TRUE(h.WaitFor(id, Kind::kAnchorLanded));
+  h.receiver_transport().ReleaseLosses();
+  ASSERT_TRUE(h.WaitFor(lost, Kind::kFailed));
+  h.receiver_transport().ReleaseOffers();
+  h.Finish(id);
+  h.ExpectEqual(id);
+}
+
 TEST(FaultsTest, LostPeerFailsBothSidesAndANewAttemptWorks) {
   Handoff h({});
   h.receiver_transport().HoldOffers(Stage(1));

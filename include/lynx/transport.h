@@ -71,7 +71,7 @@ class Transport {
 
   // Connects to a peer's address(); returns at once, with the same PeerId for the same address as
   // long as the peer is not lost. The peer becomes connected to us too. kUnavailable: not
-  // reachable, or lost just now (half a second over UCX).
+  // reachable, or this transport has stopped.
   virtual absl::StatusOr<PeerId> Connect(std::string_view address) = 0;
   // The connected peer with this epoch, whoever connected first.
   virtual std::optional<PeerId> FindPeer(uint64_t epoch) const = 0;

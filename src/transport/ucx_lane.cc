@@ -204,6 +204,7 @@ void UcxLane::Loop(const Tick& tick) {
     if (stopping) {
       if (stop_ns == INT64_MAX) {
         stop_ns = now + kMaxWireUpNs;
+        next_tick_ns = INT64_MAX;
         last_hello_ns_ = std::max(last_hello_ns_, now);  // one may be on its way
       }
       const bool settled = answers_.empty() && now - last_hello_ns_ >= kSettleNs;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-// A step looks at no more waiting sequences than this that cannot be admitted.
+// A step looks at no more waiting sequences than this for which there is no room.
 constexpr int kMaxLeftOut = 64;
 
 // Leading tokens that two sequences share.
@@ -60,10 +60,10 @@ void EngineImpl::AdmitWaiting() {
   for (size_t i = 0; i < waiting_.size() && num_left_out < kMaxLeftOut; ++i) {
     Sequence& s = *waiting_[i];
     if (s.state != State::kWaiting || scheduler_.num_free_seats() <= 0) continue;
-    if (!TryAdmit(s)) {
-      ++num_left_out;
-      continue;
-    }
+    const Verdict verdict = TryAdmit(s);
+    num_left_out += verdict == Verdict::kNoRoom ? 1 : 0;
+    counters_.num_deferred += verdict == Verdict::kDeferred ? 1 : 0;
+    if (verdict != Verdict::kAdmitted) continue;
     admitted_any = true;
     for (size_t j = 0; j < i; ++j) ++waiting_[j]->times_passed;
     OrderWaiting(i + 1);
@@ -118,29 +118,26 @@ void EngineImpl::FailOverdue() {
   }
 }
 
-bool EngineImpl::TryAdmit(Sequence& s) {
+EngineImpl::Verdict EngineImpl::TryAdmit(Sequence& s) {
   const Admission admission = PlanAdmission(s);
   const bool without_prefill = admission.remote && s.remote_deadline_ns != 0;
   if (without_prefill && Now() >= s.remote_deadline_ns) {
     FailRequest(s, absl::UnavailableError(absl::StrCat("no prefill daemon was usable for ",
                                                        options_.remote_wait_ms, " ms")));
-    return false;
+    return Verdict::kNoRoom;
   }
   const bool too_early = admission.remote && Now() < s.next_attempt_ns;
-  if (without_prefill || too_early || WaitsForEqualPrefix(s, admission)) {
-    ++counters_.num_deferred;
-    return false;
-  }
-  if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return false;
+  if (without_prefill || too_early || WaitsForEqualPrefix(s, admission)) return Verdict::kDeferred;
+  if (!scheduler_.Admit(admission.num_from_pool, s.times_passed)) return Verdict::kNoRoom;
   // What others share of a preempted sequence's blocks has not become free.
-  if (admission.num_from_pool > pool_.counts().available()) return false;
-  if (UnpacksFirst(admission)) return false;  // its room is kept for it in this step
+  if (admission.num_from_pool > pool_.counts().available()) return Verdict::kNoRoom;
+  if (UnpacksFirst(admission)) return Verdict::kNoRoom;  // its room is kept for it in this step
   if (!TakeBlocks(s, admission)) {
     ReleaseBlocks(s);
-    return false;
+    return Verdict::kNoRoom;
   }
   StartAdmitted(s, admission.remote);
-  return s.state != State::kWaiting;
+  return Verdict::kAdmitted;
 }
 
 // While no prefill daemon is usable, who needs one waits a bounded time.
@@ -186,6 +183,7 @@ void EngineImpl::StartAdmitted(Sequence& s, bool remote) {
   const bool first_time = s.timeline.at(Event::kScheduled) == 0;
   s.timeline.Mark(Event::kScheduled, now);
   s.timeline.Mark(Event::kPrefillStarted, now);
+  s.remote_deadline_ns = 0;
   const int wanted = s.num_tokens() - s.num_computed_tokens;
   if (first_time) {
     counters_.prompt_tokens += s.num_tokens();

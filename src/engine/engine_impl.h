@@ -84,6 +84,7 @@ class EngineImpl final : public Engine {
   absl::Status Check(const Request& request) const;
   absl::Status CheckTokens(std::span<const TokenId> tokens) const;
   absl::Status Check(const RemotePrefillRequest& request) const;
+  absl::Status CheckFirstReport(const Sequence& s, const RemotePrefillEvent& report) const;
   absl::Status CheckRoom();
   void Enqueue(Owned sequence);
   bool Overdue(const Sequence& s) const;
@@ -96,12 +97,14 @@ class EngineImpl final : public Engine {
     int num_from_pool = 0;  // of them, what is not owned by anybody now
     bool remote = false;
   };
+  // kDeferred: not for want of room, but for a prefill daemon or an equal prefix.
+  enum class Verdict : uint8_t { kAdmitted, kDeferred, kNoRoom };
   Admission PlanAdmission(const Sequence& s) const;
   int DraftWindow(const Sequence& s) const;
   void AdmitWaiting();
   void FailOverdue();
   void OrderWaiting(size_t begin);
-  bool TryAdmit(Sequence& s);
+  Verdict TryAdmit(Sequence& s);
   void UpdateRemoteDeadlines();
   bool WaitsForEqualPrefix(const Sequence& s, const Admission& admission) const;
   bool TakeBlocks(Sequence& s, const Admission& admission);

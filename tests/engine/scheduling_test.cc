@@ -103,6 +103,36 @@ TEST(Scheduling, AClientWithManyRequestsDoesNotDelayOneWithFew) {
   }
 }
 
+// They wait for the first of them, not for room.
+TEST(Scheduling, ManyEqualPromptsDoNotDelayAnother) {
+  Colocated c;
+  const auto prompt = RandomPrompt(900, 1);
+  for (int i = 0; i < 100; ++i) c.Submit(MakeRequest("s" + std::to_string(i), prompt, 2));
+  c.Submit(MakeRequest("other", RandomPrompt(30, 2), 2));
+  for (int i = 0; i < 5; ++i) c.engine->Step();
+  EXPECT_TRUE(c.clients["other"].finished);
+  EXPECT_TRUE(c.clients["s0"].tokens.empty());
+  EXPECT_EQ(c.engine->stats().num_deferred, 99);
+  c.RunAll();
+}
+
+TEST(Scheduling, WhoNeedsNoPrefillDaemonDoesNotWaitForOne) {
+  EngineOptions options = SmallOptions();
+  options.max_local_prefill_length = 40;
+  Pair pair(options);
+  pair.remote.usable = false;
+  for (int i = 0; i < 100; ++i) {
+    pair.Submit(MakeRequest("s" + std::to_string(i), RandomPrompt(60, i), 2));
+  }
+  pair.Submit(MakeRequest("short", RandomPrompt(30, 2), 2));
+  pair.StepTimes(5);
+  EXPECT_TRUE(pair.clients["short"].finished);
+  EXPECT_EQ(pair.decode->stats().num_deferred, 100);
+  pair.remote.usable = true;
+  pair.RunAll();
+  pair.ExpectNoLeak();
+}
+
 TEST(Scheduling, PriorityComesBeforeFairness) {
   EngineOptions options = SmallOptions();
   options.max_num_seqs = 1;

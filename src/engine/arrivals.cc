@@ -74,7 +74,6 @@ absl::Status EngineImpl::Check(const Request& r) const {
   if (options_.role == Role::kPrefill) {
     return absl::FailedPreconditionError("a prefill daemon takes no requests, only hand-offs");
   }
-  if (r.prompt_ids.empty()) return absl::InvalidArgumentError("the prompt is empty");
   LYNX_RETURN_IF_ERROR(CheckTokens(r.prompt_ids));
   if (!r.emitted_ids.empty()) LYNX_RETURN_IF_ERROR(CheckTokens(r.emitted_ids));
   const size_t num_tokens = r.prompt_ids.size() + r.emitted_ids.size();
@@ -221,10 +220,8 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
     return;
   }
   if (!event.first_token) return;
-  if (event.first_token->id < 0 || event.first_token->id >= vocab_size_) {
-    OnAttemptFailed(
-        s, absl::DataLossError(absl::StrCat("first token ", event.first_token->id,
-                                            " is not in the vocabulary of ", vocab_size_)));
+  if (const absl::Status status = CheckFirstReport(s, event); !status.ok()) {
+    OnAttemptFailed(s, status);
     return;
   }
   s.attempt->first_token_known = true;
@@ -236,6 +233,20 @@ void EngineImpl::Apply(RemotePrefillEvent& event) {
   if (s.state == State::kFinished) return;
   if (event.cannot_verify) ForgoVerification(*s.attempt);
   ContinueHandoff(s);
+}
+
+absl::Status EngineImpl::CheckFirstReport(const Sequence& s,
+                                          const RemotePrefillEvent& report) const {
+  const TokenId token = report.first_token->id;
+  if (token < 0 || token >= vocab_size_) {
+    return absl::DataLossError(
+        absl::StrCat("first token ", token, " is not in the vocabulary of ", vocab_size_));
+  }
+  if (report.num_cached_tokens < 0 || report.num_cached_tokens > s.num_tokens()) {
+    return absl::DataLossError(absl::StrCat("num_cached_tokens: ", report.num_cached_tokens,
+                                            " of a prompt of ", s.num_tokens()));
+  }
+  return absl::OkStatus();
 }
 
 // What was submitted before is still served (drain) or aborted; what comes later is refused.

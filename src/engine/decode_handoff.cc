@@ -81,8 +81,9 @@ void EngineImpl::StartAttempt(Sequence& s) {
   request.anchor = job.anchor;
   const bool is_auto = s.verify == VerifyMode::kAuto && s.attempt->verify == VerifyMode::kSource;
   request.verify = is_auto ? VerifyMode::kAuto : s.attempt->verify;
-  remote_->Start(request,
-                 [inbox = inbox_](RemotePrefillEvent event) { inbox->Push(std::move(event)); });
+  request.failed_at = s.failed_at;
+  s.attempt->where = remote_->Start(
+      request, [inbox = inbox_](RemotePrefillEvent event) { inbox->Push(std::move(event)); });
 }
 
 bool EngineImpl::PollReceiver() {
@@ -177,6 +178,7 @@ void EngineImpl::CompleteHandoff(Sequence& s) {
   remote_->Landed(a.id);
   by_attempt_.erase(a.id);
   s.attempt.reset();
+  s.failed_at.clear();
   counters_.prompt_tokens_transferred += a.num_tokens - s.num_computed_tokens;
   s.num_computed_tokens = a.num_tokens;
   RegisterBlocks(s);
@@ -192,22 +194,22 @@ void EngineImpl::TrimDrafts(Sequence& s) {
 }
 
 void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {
-  ++s.num_failed_attempts;
-  if (absl::IsResourceExhausted(status) && Overdue(s)) {
+  s.failed_at.push_back(s.attempt->where);
+  const auto num_failed = static_cast<int>(s.failed_at.size());
+  const bool has_begun = !s.timeline.token_ns.empty();
+  if (absl::IsResourceExhausted(status) && !has_begun && Overdue(s)) {
     ++counters_.queue_timeouts;
     FailRequest(s, absl::DeadlineExceededError(OverdueMessage()));
     return;
   }
-  if (IsFinal(status) || s.num_failed_attempts >= options_.max_prefill_attempts) {
-    FailRequest(
-        s, absl::Status(FinalCode(status), absl::StrCat("hand-off ", s.num_failed_attempts, " of ",
-                                                        options_.max_prefill_attempts,
-                                                        " failed: ", status.message())));
+  if (IsFinal(status) || num_failed >= options_.max_prefill_attempts) {
+    FailRequest(s, absl::Status(FinalCode(status), absl::StrCat("hand-off ", num_failed, " of ",
+                                                                options_.max_prefill_attempts,
+                                                                " failed: ", status.message())));
     return;
   }
   // A peer that hung or restarted may need a moment before it can be connected to again.
-  s.next_attempt_ns =
-      Now() + (int64_t{options_.retry_backoff_ms} << (s.num_failed_attempts - 1)) * 1'000'000;
+  s.next_attempt_ns = Now() + (int64_t{options_.retry_backoff_ms} << (num_failed - 1)) * 1'000'000;
   Requeue(s);
 }
 

@@ -147,8 +147,9 @@ EngineImpl::~EngineImpl() {
 // ---- the loop -----------------------------------------------------------------------------------
 
 bool EngineImpl::Step() {
-  bool progress = ApplyCommands();
-  progress |= PollReceiver();
+  // First what has landed: then a prefill daemon that is gone no longer matters.
+  bool progress = PollReceiver();
+  progress |= ApplyCommands();
   progress |= PollSender();
   progress |= Schedule();
   AdmitWaiting();

@@ -40,6 +40,7 @@ void EngineImpl::FinishPrefillJob(Sequence& s, TokenOutput first_token) {
   event.attempt = s.job.attempt;
   event.first_token = std::move(first_token);
   event.prompt_logprobs = std::move(s.prompt_logprobs);
+  s.prompt_logprobs_wanted = false;
   event.num_cached_tokens = s.num_cached_tokens;
   ++counters_.finished_stop;
   const PrefillSink sink = s.prefill_sink;
@@ -60,7 +61,9 @@ void EngineImpl::FailPrefillJob(Sequence& s, const absl::Status& status) {
   RemotePrefillEvent event;
   event.attempt = s.job.attempt;
   event.error = status;
-  counters_.finished_error += s.answering() ? 0 : 1;
+  // A cancel comes by both planes; the transfer may be the first to say so.
+  int64_t& ended = absl::IsCancelled(status) ? counters_.finished_abort : counters_.finished_error;
+  ended += s.answering() ? 0 : 1;
   if (pins_.Holds(s.job.attempt)) sender_->Cancel(s.job.attempt);
   const PrefillSink sink = s.prefill_sink;
   Release(s);

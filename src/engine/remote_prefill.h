@@ -26,6 +26,8 @@ struct RemotePrefillRequest {
   std::string receiver_address;               // Transport::address() of the decode daemon
   VerifyMode verify = VerifyMode::kResidual;  // what the KV is kept for after token 1
   AnchorPlanes anchor;                        // what to send first; empty: the plan's own
+  // Of RemotePrefill::Start alone: where attempts of the request have failed, as it answered then.
+  std::vector<int> failed_at;
 };
 
 // A round: drafts for the prefill side to judge. One that comes while another of the attempt waits
@@ -59,11 +61,11 @@ class RemotePrefill {
   virtual ~RemotePrefill() = default;
   // False when no prefill daemon is usable now (the engine prefills locally or waits).
   virtual bool available() const = 0;
-  // Opens the attempt on a prefill daemon. `sink` may be called from any thread, one call at a
-  // time, token 1 first, an error last; never after the attempt was cancelled and that call
-  // returned.
-  virtual void Start(const RemotePrefillRequest& request,
-                     std::function<void(RemotePrefillEvent)> sink) = 0;
+  // Opens the attempt on a prefill daemon, where none of the request has failed if there is such a
+  // one. Answers which it is. `sink` may be called from any thread, one call at a time, token 1
+  // first, an error last; never after the attempt was cancelled and that call returned.
+  virtual int Start(const RemotePrefillRequest& request,
+                    std::function<void(RemotePrefillEvent)> sink) = 0;
   // After token 1, of an attempt whose KV is kept: the answer comes through its sink.
   virtual void Verify(const VerifyRequest& request) = 0;
   virtual void Cancel(AttemptId attempt) = 0;

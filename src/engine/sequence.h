@@ -31,6 +31,7 @@ enum class State : uint8_t {
 // The hand-off of a sequence, on the decode side.
 struct HandoffAttempt {
   AttemptId id;
+  int where = 0;       // the prefill daemon, see RemotePrefill::Start
   int num_tokens = 0;  // of the hand-off's prompt: what the refined blocks hold
   bool first_token_known = false;
   bool anchor_landed = false;
@@ -99,7 +100,7 @@ struct Sequence {
   SelfDraftRecord self_draft_record;
 
   std::optional<HandoffAttempt> attempt;
-  int num_failed_attempts = 0;
+  std::vector<int> failed_at;      // where attempts have failed since the last that has not
   int64_t remote_deadline_ns = 0;  // 0: a prefill daemon is usable
   int64_t next_attempt_ns = 0;     // not before
 

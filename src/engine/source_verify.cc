@@ -19,6 +19,7 @@
 // with the anchors, as for a sequence that is stalled. When the target has landed, the KV of what
 // was published meanwhile is computed again in the pass that judges the drafts left over.
 #include <algorithm>
+#include <utility>
 
 #include "engine/engine_impl.h"
 
@@ -132,7 +133,7 @@ absl::Status EngineImpl::CheckReport(const Sequence& s, const RemotePrefillEvent
 
 // The prefill side has said that it will not vouch for what follows: the target is waited for.
 void EngineImpl::ForgoVerification(HandoffAttempt& attempt) {
-  attempt.verify = VerifyMode::kResidual;
+  if (std::exchange(attempt.verify, VerifyMode::kResidual) == VerifyMode::kResidual) return;
   ++counters_.source_refusals;
 }
 

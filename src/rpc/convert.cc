@@ -2,6 +2,7 @@
 #include "rpc/convert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <type_traits>
 
@@ -61,7 +62,25 @@ v1::Sampling SamplingToProto(const SamplingParams& s) {
   return m;
 }
 
+absl::Status CheckFinite(const char* field, float value) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " is not finite"));
+}
+
+// What is not a number has no place in an order, and sampling sorts.
+absl::Status CheckFinite(const v1::Sampling& m) {
+  LYNX_RETURN_IF_ERROR(CheckFinite("temperature", m.temperature()));
+  LYNX_RETURN_IF_ERROR(CheckFinite("top_p", m.top_p()));
+  LYNX_RETURN_IF_ERROR(CheckFinite("min_p", m.min_p()));
+  LYNX_RETURN_IF_ERROR(CheckFinite("presence_penalty", m.presence_penalty()));
+  LYNX_RETURN_IF_ERROR(CheckFinite("frequency_penalty", m.frequency_penalty()));
+  LYNX_RETURN_IF_ERROR(CheckFinite("repetition_penalty", m.repetition_penalty()));
+  for (const auto& b : m.logit_bias()) LYNX_RETURN_IF_ERROR(CheckFinite("logit_bias", b.bias()));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SamplingParams> SamplingFromProto(const v1::Sampling& m, int vocab_size) {
+  LYNX_RETURN_IF_ERROR(CheckFinite(m));
   SamplingParams s;
   s.temperature = m.temperature();
   s.top_p = m.top_p();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/prefill_client.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -20,6 +21,8 @@ namespace lynx {
 namespace {
 
 using Sink = std::function<void(RemotePrefillEvent)>;
+
+constexpr int kNowhere = -1;  // what Start answers without a daemon
 
 // One attempt's call. Lives until gRPC's OnDone; `sink` is dropped by Cancel and by the last event.
 // Verify and Landed write from outside gRPC's reactions, so the call is held open (AddHold) until
@@ -160,15 +163,15 @@ class PrefillClientImpl final : public PrefillClient {
     return reason;
   }
 
-  void Start(const RemotePrefillRequest& request, Sink sink) override {
-    const auto chosen = Choose();
+  int Start(const RemotePrefillRequest& request, Sink sink) override {
+    const auto chosen = Choose(request.failed_at);
     if (!chosen) {
       RemotePrefillEvent event;
       event.attempt = request.attempt;
       event.error = absl::UnavailableError(
           absl::StrCat("no prefill daemon is usable: ", unavailable_reason()));
       sink(std::move(event));
-      return;
+      return kNowhere;
     }
     const auto [index, epoch] = *chosen;
     v1::PrefillCommand start;
@@ -187,6 +190,7 @@ class PrefillClientImpl final : public PrefillClient {
       ++open_[index];
     }
     call->Begin();
+    return static_cast<int>(index);
   }
 
   void Verify(const VerifyRequest& request) override {
@@ -215,15 +219,22 @@ class PrefillClientImpl final : public PrefillClient {
     return Disagreement(here_, daemon.info);
   }
 
-  // The usable daemon with the fewest open attempts, and its epoch.
-  std::optional<std::pair<size_t, uint64_t>> Choose() {
+  // The usable daemon with the fewest open attempts, and its epoch; not one of failed_at if there
+  // is another: a daemon on which attempts fail at once has the fewest open ones.
+  std::optional<std::pair<size_t, uint64_t>> Choose(const std::vector<int>& failed_at) {
     std::optional<std::pair<size_t, uint64_t>> best;
+    std::pair<bool, int> best_rank;
     std::lock_guard lock(mutex_);
     for (size_t k = 0; k < watch_->size(); ++k) {
       const size_t i = (next_ + k) % watch_->size();
       const WatchedDaemon daemon = watch_->Get(i);
       if (!WhyNot(daemon).empty()) continue;
-      if (!best || open_[i] < open_[best->first]) best = {i, daemon.info.epoch()};
+      const bool has_failed =
+          std::find(failed_at.begin(), failed_at.end(), static_cast<int>(i)) != failed_at.end();
+      const std::pair rank(has_failed, open_[i]);
+      if (best && rank >= best_rank) continue;
+      best = {i, daemon.info.epoch()};
+      best_rank = rank;
     }
     if (best) next_ = best->first + 1;
     return best;

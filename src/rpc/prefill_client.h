@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decode daemon's side of Prefill: picks a prefill daemon that agrees with the handshake and
-// has the fewest open attempts, and keeps one call per attempt.
+// The decode daemon's side of Prefill: picks a prefill daemon that agrees with the handshake, has
+// not failed the request and has the fewest open attempts, and keeps one call per attempt.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A prefill and a decode engine, stepped by hand over a link whose stages land when told to.
 #include <algorithm>
+#include <limits>
 
 #include "engine_fixture.h"
 
@@ -422,6 +423,24 @@ TEST(Handoff, ALostLinkMeansAnotherAttempt) {
   }
 }
 
+// Both are news of the same step: all of it is here, and the daemon that sent it is gone.
+TEST(Handoff, APrefillDaemonIsNotMissedOnceAllHasLanded) {
+  Pair pair;
+  Gate gate(pair.link);
+  gate.target = false;
+  const Request r = MakeRequest("a", RandomPrompt(150, 4), 20);
+  pair.Submit(r);
+  pair.StepTimes(8);
+  EXPECT_GT(pair.decode->stats().draft_tokens, 0);
+  gate.target = true;
+  pair.link.Pump();
+  pair.remote.Break(absl::UnavailableError("gone"));
+  pair.RunAll();
+  EXPECT_EQ(pair.clients["a"].tokens, Alone(r));
+  EXPECT_EQ(pair.remote.num_started, 1);
+  pair.ExpectNoLeak();
+}
+
 TEST(Handoff, AFailedAttemptPausesBeforeTheNext) {
   EngineOptions options = SmallOptions();
   options.retry_backoff_ms = 100;
@@ -473,6 +492,34 @@ TEST(Handoff, ARefusalOfThePromptIsFinal) {
   EXPECT_EQ(got.last.error.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(got.tokens.empty());
   EXPECT_EQ(pair.remote.num_started, 1);
+  pair.ExpectNoLeak();
+}
+
+TEST(Handoff, AFirstReportThatCannotBeIsAFailureOfTheAttempt) {
+  for (const int num_cached_tokens : {-1, 151, std::numeric_limits<int>::min()}) {
+    Pair pair;
+    pair.remote.tamper = [&](RemotePrefillEvent& event) {
+      if (pair.remote.num_started == 1) event.num_cached_tokens = num_cached_tokens;
+    };
+    const Request r = MakeRequest("a", RandomPrompt(150, 4), 20);
+    EXPECT_EQ(pair.Run(r).tokens, Alone(r));
+    EXPECT_EQ(pair.clients["a"].last.timeline.num_handoffs, 2);
+    EXPECT_EQ(pair.clients["a"].num_cached_tokens, 128);
+    pair.ExpectNoLeak();
+  }
+}
+
+TEST(Handoff, ACancelThatTheTransferTellsFirstIsNoError) {
+  EngineOptions prefill = SmallOptions();
+  prefill.max_num_batched_tokens = 20;
+  Pair pair(SmallOptions(), prefill);
+  pair.remote.lose_cancels = true;
+  pair.Submit(MakeRequest("a", RandomPrompt(150, 4), 20));
+  pair.StepTimes(3);
+  pair.decode->Cancel("a");
+  pair.RunAll();
+  EXPECT_EQ(pair.prefill->stats().finished_abort, 1);
+  EXPECT_EQ(pair.prefill->stats().finished_error, 0);
   pair.ExpectNoLeak();
 }
 
@@ -566,6 +613,89 @@ TEST(Handoff, SmallPoolsOnBothSidesDoNotDeadlock) {
     for (const Request& r : requests) EXPECT_EQ(pair.clients[r.id].tokens, Alone(r));
     pair.ExpectNoLeak();
   }
+}
+
+// A pair whose decode side is about to preempt "a" in favour of "b", which is urgent and grows.
+class Crowded : public Pair {
+ public:
+  explicit Crowded(int prompt_length)
+      : Pair(Options()), a(MakeRequest("a", RandomPrompt(prompt_length, 1), 150, 0.8f, 1)) {}
+
+  void UntilPreempted() {
+    Request b = MakeRequest("b", RandomPrompt(30, 2), 220, 0.8f, 2);
+    b.priority = -1;
+    Submit(b);
+    for (int i = 0; i < 500 && decode->stats().num_preemptions == 0; ++i) Step();
+    ASSERT_EQ(decode->stats().num_preemptions, 1);
+    ASSERT_FALSE(clients["a"].finished);
+  }
+
+  const Request a;
+
+ private:
+  static EngineOptions Options() {
+    EngineOptions options = SmallOptions();
+    options.num_kv_blocks = 5;
+    options.enable_prefix_caching = false;
+    options.max_local_prefill_length = 40;
+    options.queue_timeout_s = 300;
+    return options;
+  }
+};
+
+TEST(Handoff, AHandOffThatSucceedsEndsTheCountOfThoseThatFailed) {
+  Crowded c(100);
+  Gate gate(c.link);
+  gate.target = false;
+  c.Submit(c.a);
+  for (int i = 0; i < 2; ++i) {
+    c.StepTimes(5);
+    c.link.FailAll();
+  }
+  gate.target = true;
+  for (int i = 0; i < 200 && c.clients["a"].tokens.size() < 20; ++i) c.Step();
+  EXPECT_EQ(c.remote.num_started, 3);
+  EXPECT_EQ(c.remote.last_failed_at, (std::vector{1, 2}));
+  c.UntilPreempted();
+  for (int i = 0; i < 500 && c.remote.num_started < 4; ++i) c.Step();
+  EXPECT_TRUE(c.remote.last_failed_at.empty());
+  c.link.FailAll();
+  c.RunAll();
+  EXPECT_EQ(c.remote.num_started, 5);
+  EXPECT_EQ(c.clients["a"].tokens, Alone(c.a));
+  c.ExpectNoLeak();
+}
+
+// Its turn has come long ago: that a prefill daemon is busy now is no end of its time in a queue.
+TEST(Handoff, ABusyPrefillDaemonDoesNotEndAnAnswerThatHasBegun) {
+  Crowded c(100);
+  c.Submit(c.a);
+  for (int i = 0; i < 200 && c.clients["a"].tokens.size() < 20; ++i) c.Step();
+  c.UntilPreempted();
+  c.clock_ns += 400'000'000'000;
+  c.remote.refuse_with = absl::ResourceExhaustedError("the waiting queue is full");
+  for (int i = 0; i < 500 && c.remote.num_started < 2; ++i) c.Step();
+  c.remote.refuse_with = absl::OkStatus();
+  c.RunAll();
+  EXPECT_EQ(c.clients["a"].tokens, Alone(c.a));
+  EXPECT_EQ(c.decode->stats().queue_timeouts, 0);
+  c.ExpectNoLeak();
+}
+
+// The time for which a prefill daemon is waited for begins when one is needed.
+TEST(Handoff, WhoNeededNoPrefillDaemonWaitsForOneLater) {
+  Crowded c(30);
+  c.remote.usable = false;
+  c.Submit(c.a);
+  for (int i = 0; i < 200 && c.clients["a"].tokens.size() < 20; ++i) c.Step();
+  c.clock_ns += 11'000'000'000;
+  c.UntilPreempted();
+  c.StepTimes(3);
+  EXPECT_FALSE(c.clients["a"].finished) << c.clients["a"].last.error;
+  c.remote.usable = true;
+  c.RunAll();
+  EXPECT_EQ(c.clients["a"].tokens, Alone(c.a));
+  c.ExpectNoLeak();
 }
 
 TEST(Handoff, PreemptionAfterAHandoffRecomputesOrHandsOverAgain) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -27,22 +28,25 @@ class InProcessPrefill final : public RemotePrefill {
   absl::Status refuse_with;  // not OK: every attempt is refused with it
   bool swallow_first_token = false;
   bool lose_rounds = false;
+  bool lose_cancels = false;
+  std::vector<int> last_failed_at;  // of the last attempt; Start answers how many there were
   std::function<void(RemotePrefillEvent&)> tamper;  // with what the prefill side reports
 
   void set_engine(Engine* engine) { engine_ = engine; }
   bool available() const override { return usable; }
 
-  void Start(const RemotePrefillRequest& request,
-             std::function<void(RemotePrefillEvent)> sink) override {
+  int Start(const RemotePrefillRequest& request,
+            std::function<void(RemotePrefillEvent)> sink) override {
     ++num_started;
     last_priority = request.priority;
     last_client = request.client;
+    last_failed_at = request.failed_at;
     if (!refuse_with.ok()) {
       RemotePrefillEvent event;
       event.attempt = request.attempt;
       event.error = refuse_with;
       sink(std::move(event));
-      return;
+      return num_started;
     }
     auto call = std::make_shared<Call>();
     call->sink = std::move(sink);
@@ -56,6 +60,7 @@ class InProcessPrefill final : public RemotePrefill {
       std::lock_guard lock(call->mutex);
       if (call->sink) call->sink(std::move(event));
     });
+    return num_started;
   }
   void Verify(const VerifyRequest& request) override {
     ++num_rounds;
@@ -63,8 +68,19 @@ class InProcessPrefill final : public RemotePrefill {
   }
   void Cancel(AttemptId attempt) override {
     ++num_cancelled;
-    if (!Close(attempt)) return;
+    if (!Close(attempt) || lose_cancels) return;
     engine_->CancelPrefill(attempt);
+  }
+  // Every open call ends with this.
+  void Break(const absl::Status& status) {
+    std::lock_guard lock(mutex_);
+    for (const auto& [attempt, call] : calls_) {
+      RemotePrefillEvent event;
+      event.attempt = attempt;
+      event.error = status;
+      std::lock_guard call_lock(call->mutex);
+      if (call->sink) call->sink(std::move(event));
+    }
   }
   void Landed(AttemptId attempt) override {
     ++num_landed;

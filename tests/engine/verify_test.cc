@@ -175,6 +175,36 @@ TEST(Verify, WithoutRoomOnThePrefillSideTheTargetIsWaitedFor) {
   }
 }
 
+TEST(Verify, AnAttemptThatCannotIsCountedOnce) {
+  Pair pair(Options(VerifyMode::kHold));
+  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+  pair.remote.tamper = [](RemotePrefillEvent& event) {
+    if (!event.verified.empty()) event.cannot_verify = true;
+  };
+  const Request r = MakeRequest("a", RandomPrompt(150, 4), 20);
+  EXPECT_EQ(pair.Run(r).tokens, Alone(r));
+  EXPECT_EQ(pair.decode->stats().source_refusals, 1);
+  pair.ExpectNoLeak();
+}
+
+// They are out with token 1.
+TEST(Verify, WhatFollowsTokenOneNeedsNoLogitsOfThePrompt) {
+  Pair pair(Options(VerifyMode::kHold));
+  pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
+  size_t num_logit_rows = 0;
+  pair.prefill_model.on_forward = [&](const ForwardBatch& batch) {
+    if (pair.clients["a"].tokens.empty()) return;
+    num_logit_rows = std::max(num_logit_rows, batch.logit_rows.size());
+  };
+  Request r = MakeRequest("a", RandomPrompt(120, 4), 20);
+  r.sampling.num_prompt_logprobs = 1;
+  const Received got = pair.Run(r);
+  EXPECT_EQ(got.tokens, Alone(r));
+  EXPECT_EQ(got.prompt_logprobs.size(), 120u);
+  EXPECT_EQ(num_logit_rows, 1u);
+  pair.ExpectNoLeak();
+}
+
 TEST(Verify, SmallPoolsOnBothSidesDoNotDeadlock) {
   for (const VerifyMode mode : kAskingModes) {
     for (const int blocks : {6, 8}) {

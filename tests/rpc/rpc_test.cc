@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -251,6 +252,30 @@ TEST(Convert, RefusesIdsOutsideTheVocabulary) {
   request = MakeRequest("r");
   request.sampling.stop_token_ids = {-1};
   EXPECT_FALSE(FromProto(ToProto(request), kVocab).ok());
+}
+
+TEST(Convert, RefusesWhatIsNotFinite) {
+  const v1::GenerateRequest good = ToProto(MakeRequest("r"));
+  const auto refusal_of = [&](auto&& change) {
+    v1::GenerateRequest message = good;
+    change(message.mutable_sampling());
+    return std::string(FromProto(message, kVocab).status().message());
+  };
+  const float nan = std::nanf(""), inf = INFINITY;
+  using Sampling = v1::Sampling*;
+  EXPECT_EQ(refusal_of([](Sampling) {}), "");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->set_temperature(nan); }),
+            "temperature: nan is not finite");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->set_top_p(nan); }), "top_p: nan is not finite");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->set_min_p(-inf); }), "min_p: -inf is not finite");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->set_presence_penalty(inf); }),
+            "presence_penalty: inf is not finite");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->set_frequency_penalty(nan); }),
+            "frequency_penalty: nan is not finite");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->set_repetition_penalty(inf); }),
+            "repetition_penalty: inf is not finite");
+  EXPECT_EQ(refusal_of([&](Sampling s) { s->add_logit_bias()->set_bias(nan); }),
+            "logit_bias: nan is not finite");
 }
 
 TEST(Convert, TimelineBecomesRelativeToArrival) {
@@ -566,6 +591,23 @@ TEST(Prefill, LandedAfterTheDaemonHasGoneIsHarmless) {
   });
   prefill->server.reset();
   landing.join();
+}
+
+// A daemon on which attempts fail at once has the fewest open ones.
+TEST(Prefill, AnAttemptGoesWhereNoneOfTheRequestHasFailed) {
+  Daemon first(ReadyInfo("prefill0")), second(ReadyInfo("prefill1"));
+  const auto client = PrefillClient::Create({first.address, second.address}, ReadyInfo("decode0"));
+  Mailbox<RemotePrefillEvent> box;
+  uint64_t id = 0;
+  const auto start = [&](std::vector<int> failed_at) {
+    RemotePrefillRequest request = MakePrefill(++id);
+    request.failed_at = std::move(failed_at);
+    return client->Start(request, box.sink());
+  };
+  ASSERT_TRUE(Eventually([&] { return start({1}) == 0 && start({0}) == 1; })) << "both are usable";
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(start({0, 0}), 1);
+  EXPECT_EQ(start({}), 0);
+  EXPECT_EQ(start({1, 0}), 0) << "there is no other";
 }
 
 TEST(Prefill, CancelReachesThePrefillDaemon) {

@@ -93,36 +93,6 @@ class InvarianceTest : public testing::TestWithParam<InvarianceCase> {
     return std::make_unique<SequenceRunner>(*model_, 64);
   }
 
-  static std::vector<float> Alone(SequenceRunner& runner, int chunk) {
-    runner.FreeAll();
-    TestSequence sequence = runner.NewSequence(kNumTokens);
-    return runner.Feed(sequence, RandomTokens(kNumTokens, runner.vocab_size(), 1), chunk,
-                       SequenceRunner::Rows::kAll);
-  }
-
-  // The same sequence, 64 tokens at a time, between two strangers that move by 7 and by 1.
-  static std::vector<float> InCompany(SequenceRunner& runner) {
-    runner.FreeAll();
-    const int vocab_size = runner.vocab_size();
-    const auto tokens = RandomTokens(kNumTokens, vocab_size, 1);
-    const auto before = RandomTokens(kNumTokens, vocab_size, 2);
-    const auto after = RandomTokens(kNumTokens, vocab_size, 3);
-    TestSequence ours = runner.NewSequence(kNumTokens);
-    TestSequence first = runner.NewSequence(kNumTokens);
-    TestSequence last = runner.NewSequence(kNumTokens);
-    std::vector<float> logits;
-    for (int at = 0; at < kNumTokens; at += 64) {
-      const size_t n = std::min(64, kNumTokens - at);
-      const SequenceRunner::Part parts[] = {{&first, std::span(before).subspan(first.length, 7)},
-                                            {&ours, std::span(tokens).subspan(at, n)},
-                                            {&last, std::span(after).subspan(last.length, 1)}};
-      const auto rows = runner.Step(parts, SequenceRunner::Rows::kAll);
-      const auto begin = rows.begin() + 7 * vocab_size;
-      logits.insert(logits.end(), begin, begin + static_cast<std::ptrdiff_t>(n) * vocab_size);
-    }
-    return logits;
-  }
-
   std::unique_ptr<CpuBackend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SequenceRunner> runner_;
@@ -131,7 +101,7 @@ class InvarianceTest : public testing::TestWithParam<InvarianceCase> {
 TEST_P(InvarianceTest, SameBits) {
   runner_ = Load(Target::kScalar, 1);
   ASSERT_NE(runner_, nullptr);
-  const std::vector<float> want = Alone(*runner_, kMaxRows);
+  const std::vector<float> want = LogitsAlone(*runner_, kNumTokens, kMaxRows);
   for (Target target : cpu::SupportedTargets()) {
     for (int num_threads : {1, 2}) {
       runner_ = Load(target, num_threads);
@@ -139,10 +109,10 @@ TEST_P(InvarianceTest, SameBits) {
       SCOPED_TRACE(absl::StrCat(backend_->target(), ", ", num_threads, " threads"));
       for (int chunk : {1, 7, 64, kMaxRows}) {
         SCOPED_TRACE(absl::StrCat("chunks of ", chunk));
-        EXPECT_TRUE(SameBits(want, Alone(*runner_, chunk)));
+        EXPECT_TRUE(SameBits(want, LogitsAlone(*runner_, kNumTokens, chunk)));
       }
       SCOPED_TRACE("in company");
-      EXPECT_TRUE(SameBits(want, InCompany(*runner_)));
+      EXPECT_TRUE(SameBits(want, LogitsInCompany(*runner_, kNumTokens, 64)));
     }
   }
 }

@@ -2,7 +2,6 @@
 // Loading: progress, the hash that daemons compare, the KV layout, refusal of broken weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -12,22 +11,17 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "model/model.h"
 #include "tests/model/sequence_runner.h"
+#include "tests/model/tiny_model_paths.h"
+#include "tests/temp_directory.h"
 
 namespace lynx {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kQwen3 = LYNX_SOURCE_DIR "/tests/data/tiny_models/qwen3-qknorm";
-const std::string kLlama =
-    LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
-
 class LoadTest : public testing::Test {
  protected:
   LoadTest() : backend_(cpu::CpuBackend::Create({})) {}
-  ~LoadTest() override {
-    if (!copy_.empty()) fs::remove_all(copy_);
-  }
 
   std::unique_ptr<Model> Load(const std::string& path) {
     auto model = Model::Load(path, *backend_, 16);
@@ -36,24 +30,21 @@ class LoadTest : public testing::Test {
   }
   // A copy of a model directory whose weights have one 16-bit number overwritten.
   std::string CopyWith(const std::string& directory, int64_t bytes_from_end, uint16_t number) {
-    copy_ = fs::temp_directory_path() / absl::StrCat("lynx_load_", getpid());
-    fs::remove_all(copy_);
-    fs::create_directories(copy_);
     for (const char* name : {"config.json", "generation_config.json", "model.safetensors"}) {
-      fs::copy_file(directory + "/" + name, copy_ / name);
+      fs::copy_file(directory + "/" + name, copy_ / name, fs::copy_options::overwrite_existing);
     }
     std::fstream file(copy_ / "model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(-bytes_from_end, std::ios::end);
     file.write(reinterpret_cast<const char*>(&number), sizeof(number));
-    return copy_;
+    return copy_.path();
   }
 
   std::unique_ptr<cpu::CpuBackend> backend_;
-  fs::path copy_;
+  TempDirectory copy_;
 };
 
 TEST_F(LoadTest, ProgressGrowsToTheTotal) {
-  for (const std::string& path : {kQwen3, kLlama}) {
+  for (const std::string& path : {kTinyQwen3, kTinyLlama}) {
     std::vector<LoadProgress> reports;
     auto model = Model::Load(path, *backend_, 16,
                              [&](const LoadProgress& progress) { reports.push_back(progress); });
@@ -70,19 +61,19 @@ TEST_F(LoadTest, ProgressGrowsToTheTotal) {
 }
 
 TEST_F(LoadTest, TheHashFollowsTheWeightsAndNotThePath) {
-  const uint64_t original = Load(kQwen3)->hash();
-  EXPECT_EQ(Load(kQwen3)->hash(), original);
-  EXPECT_NE(Load(kLlama)->hash(), original);
+  const uint64_t original = Load(kTinyQwen3)->hash();
+  EXPECT_EQ(Load(kTinyQwen3)->hash(), original);
+  EXPECT_NE(Load(kTinyLlama)->hash(), original);
   uint16_t last = 0;
-  std::ifstream file(kQwen3 + "/model.safetensors", std::ios::binary);
+  std::ifstream file(kTinyQwen3 + "/model.safetensors", std::ios::binary);
   file.seekg(-2, std::ios::end);
   file.read(reinterpret_cast<char*>(&last), sizeof(last));
-  EXPECT_EQ(Load(CopyWith(kQwen3, 2, last))->hash(), original);
-  EXPECT_NE(Load(CopyWith(kQwen3, 2, last ^ 1))->hash(), original);
+  EXPECT_EQ(Load(CopyWith(kTinyQwen3, 2, last))->hash(), original);
+  EXPECT_NE(Load(CopyWith(kTinyQwen3, 2, last ^ 1))->hash(), original);
 }
 
 TEST_F(LoadTest, ANanIsRefusedByName) {
-  const auto model = Model::Load(CopyWith(kQwen3, 2, 0x7fc0), *backend_, 16);
+  const auto model = Model::Load(CopyWith(kTinyQwen3, 2, 0x7fc0), *backend_, 16);
   EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(model.status().message()),
               testing::AllOf(testing::HasSubstr("model.safetensors: tensor model."),
@@ -90,18 +81,18 @@ TEST_F(LoadTest, ANanIsRefusedByName) {
 }
 
 TEST_F(LoadTest, KvFollowsTheCompute) {
-  const auto fast = Load(kQwen3);
+  const auto fast = Load(kTinyQwen3);
   EXPECT_EQ(fast->kv_layout(), (KvLayout{2, 2, 32, KvDtype::kBf16}));
   // Every matrix once, the tied head included, in two bytes an element.
   EXPECT_EQ(fast->weight_bytes(), 2u * (512 * 64 + 2 * (64 * (128 + 64 + 64 + 128 + 3 * 160))));
   const auto f32 = cpu::CpuBackend::Create({.compute = Compute::kF32});
-  auto model = Model::Load(kQwen3, *f32, 16);
+  auto model = Model::Load(kTinyQwen3, *f32, 16);
   ASSERT_TRUE(model.ok());
   EXPECT_EQ((*model)->kv_layout().dtype, KvDtype::kF32);
 }
 
 TEST_F(LoadTest, AfterLayerSeesEveryLayerInOrder) {
-  const auto model = Load(kQwen3);
+  const auto model = Load(kTinyQwen3);
   SequenceRunner runner(*model, 1);
   TestSequence sequence = runner.NewSequence(3);
   const std::vector<TokenId> tokens = {1, 2, 3};

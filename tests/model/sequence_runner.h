@@ -127,4 +127,36 @@ class SequenceRunner {
   int next_block_ = 0;
 };
 
+// Logits of every row of a random sequence of so many tokens, alone in the pool, `chunk` tokens at
+// a time.
+inline std::vector<float> LogitsAlone(SequenceRunner& runner, int num_tokens, int chunk) {
+  runner.FreeAll();
+  TestSequence sequence = runner.NewSequence(num_tokens);
+  return runner.Feed(sequence, RandomTokens(num_tokens, runner.vocab_size(), 1), chunk,
+                     SequenceRunner::Rows::kAll);
+}
+
+// The same between two strangers that move by 7 tokens and by 1.
+inline std::vector<float> LogitsInCompany(SequenceRunner& runner, int num_tokens, int chunk) {
+  runner.FreeAll();
+  const int vocab_size = runner.vocab_size();
+  const auto tokens = RandomTokens(num_tokens, vocab_size, 1);
+  const auto before = RandomTokens(num_tokens, vocab_size, 2);
+  const auto after = RandomTokens(num_tokens, vocab_size, 3);
+  TestSequence ours = runner.NewSequence(num_tokens);
+  TestSequence first = runner.NewSequence(num_tokens);
+  TestSequence last = runner.NewSequence(num_tokens);
+  std::vector<float> logits;
+  for (int at = 0; at < num_tokens; at += chunk) {
+    const size_t n = std::min(chunk, num_tokens - at);
+    const SequenceRunner::Part parts[] = {{&first, std::span(before).subspan(first.length, 7)},
+                                          {&ours, std::span(tokens).subspan(at, n)},
+                                          {&last, std::span(after).subspan(last.length, 1)}};
+    const auto rows = runner.Step(parts, SequenceRunner::Rows::kAll);
+    const auto begin = rows.begin() + 7 * vocab_size;
+    logits.insert(logits.end(), begin, begin + static_cast<std::ptrdiff_t>(n) * vocab_size);
+  }
+  return logits;
+}
+
 }  // namespace lynx

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 #include <openssl/sha.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include "formats/model_files.h"
 #include "kernels/cpu/dequantize.h"
+#include "tests/temp_directory.h"
 
 namespace lynx {
 
@@ -41,22 +41,17 @@ inline std::vector<Bf16> ToBf16Tensor(const TensorInfo& tensor) {
   return values;
 }
 
-// Lives in a temporary directory, which it removes.
+// Lives as long as this object.
 class Bf16Checkpoint {
  public:
   explicit Bf16Checkpoint(const std::string& gguf_path) {
     auto files = ModelFiles::Open(gguf_path);
     if (!files.ok()) return;
-    directory_ = std::filesystem::temp_directory_path() / absl::StrCat("lynx_bf16_", getpid());
-    std::filesystem::create_directories(directory_);
     WriteConfig((*files)->config());
     WriteWeights(**files);
   }
-  ~Bf16Checkpoint() {
-    if (!directory_.empty()) std::filesystem::remove_all(directory_);
-  }
 
-  std::string path() const { return directory_; }
+  std::string path() const { return directory_.path(); }
   // Hugging Face name -> hexadecimal SHA-256 of its bytes.
   const std::map<std::string, std::string>& sha256() const { return sha256_; }
 
@@ -108,7 +103,7 @@ class Bf16Checkpoint {
     return hex;
   }
 
-  std::filesystem::path directory_;
+  TempDirectory directory_;
   std::map<std::string, std::string> sha256_;
 };
 

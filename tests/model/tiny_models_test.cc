@@ -9,9 +9,9 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/model.h"
-#include "tests/model/npy.h"
 #include "tests/model/reference_case.h"
 #include "tests/model/sequence_runner.h"
+#include "tests/npy.h"
 
 namespace lynx {
 namespace {

@@ -17,6 +17,8 @@
 #include "model/model.h"
 #include "model/weights.h"
 #include "tests/model/sequence_runner.h"
+#include "tests/model/tiny_model_paths.h"
+#include "tests/temp_directory.h"
 
 namespace lynx {
 namespace {
@@ -27,10 +29,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-const std::string kQwen3 = LYNX_SOURCE_DIR "/tests/data/tiny_models/qwen3-qknorm";
-const std::string kLlama =
-    LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
 
 enum class Source { kPacked, kMapped };
 
@@ -45,14 +43,7 @@ struct Loaded {
 
 class WeightCacheTest : public testing::Test {
  protected:
-  WeightCacheTest()
-      : backend_(cpu::CpuBackend::Create({})),
-        root_(fs::temp_directory_path() / absl::StrCat("lynx_weight_cache_", getpid())),
-        cache_(root_ / "cache") {
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  ~WeightCacheTest() override { fs::remove_all(root_); }
+  WeightCacheTest() : backend_(cpu::CpuBackend::Create({})), cache_(root_ / "cache") {}
 
   Loaded Load(const std::string& path, ShardSpec shard = {}) {
     return Load(path, *backend_, shard);
@@ -110,7 +101,8 @@ class WeightCacheTest : public testing::Test {
   }
 
   std::unique_ptr<cpu::CpuBackend> backend_;
-  const fs::path root_, cache_;
+  const TempDirectory root_;
+  const fs::path cache_;
 };
 
 // The packed bytes of every matrix.
@@ -131,7 +123,7 @@ std::vector<std::vector<std::byte>> Bytes(const ModelWeights& weights) {
 }
 
 TEST_F(WeightCacheTest, ASecondLoadMapsTheSameBytes) {
-  for (const std::string& path : {kQwen3, kLlama}) {
+  for (const std::string& path : {kTinyQwen3, kTinyLlama}) {
     const Loaded first = Load(path), second = Load(path);
     EXPECT_EQ(first.source(), Source::kPacked);
     ASSERT_EQ(second.source(), Source::kMapped);
@@ -144,7 +136,7 @@ TEST_F(WeightCacheTest, ASecondLoadMapsTheSameBytes) {
 }
 
 TEST_F(WeightCacheTest, LogitsAreThoseWithoutACache) {
-  for (const std::string& path : {kQwen3, kLlama}) {
+  for (const std::string& path : {kTinyQwen3, kTinyLlama}) {
     const std::vector<float> want = Logits(path, "");
     EXPECT_EQ(Logits(path, cache_), want);  // writes, or stops to write
     Load(path);
@@ -154,9 +146,9 @@ TEST_F(WeightCacheTest, LogitsAreThoseWithoutACache) {
 }
 
 TEST_F(WeightCacheTest, WithoutADirectoryOrALayoutNothingIsKept) {
-  const auto files = *ModelFiles::Open(kQwen3);
+  const auto files = *ModelFiles::Open(kTinyQwen3);
   const auto f32 = cpu::CpuBackend::Create({.compute = Compute::kF32});
-  EXPECT_EQ(Load(kQwen3, *f32).weights.packed_file_writer, nullptr);
+  EXPECT_EQ(Load(kTinyQwen3, *f32).weights.packed_file_writer, nullptr);
   const auto weights = LoadWeights(*files, *backend_, {}, nullptr, "");
   ASSERT_TRUE(weights.ok());
   EXPECT_EQ(weights->packed_file_writer, nullptr);
@@ -166,92 +158,92 @@ TEST_F(WeightCacheTest, WithoutADirectoryOrALayoutNothingIsKept) {
 // One file serves all instruction sets.
 TEST_F(WeightCacheTest, TargetsShareAFile) {
   const auto scalar = cpu::CpuBackend::Create({.target = cpu::Target::kScalar});
-  Load(kLlama);
-  EXPECT_EQ(Load(kLlama, *scalar).source(), Source::kMapped);
+  Load(kTinyLlama);
+  EXPECT_EQ(Load(kTinyLlama, *scalar).source(), Source::kMapped);
 }
 
 TEST_F(WeightCacheTest, EachRankHasItsOwnFile) {
-  for (int rank : {0, 1}) EXPECT_EQ(Load(kQwen3, {rank, 2}).source(), Source::kPacked);
-  EXPECT_EQ(Load(kQwen3).source(), Source::kPacked);
+  for (int rank : {0, 1}) EXPECT_EQ(Load(kTinyQwen3, {rank, 2}).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyQwen3).source(), Source::kPacked);
   EXPECT_THAT(Files(), SizeIs(3));
-  for (int rank : {0, 1}) EXPECT_EQ(Load(kQwen3, {rank, 2}).source(), Source::kMapped);
+  for (int rank : {0, 1}) EXPECT_EQ(Load(kTinyQwen3, {rank, 2}).source(), Source::kMapped);
 }
 
 // Every byte of the header and the table, some of the matrices, the last byte.
 TEST_F(WeightCacheTest, ADamagedFileIsReplaced) {
-  const auto want = Bytes(Load(kLlama).weights);
+  const auto want = Bytes(Load(kTinyLlama).weights);
   const fs::path file = OnlyFile();
   std::vector<int64_t> places = {4096, -1};
   for (int64_t at = 0; at < 40 + 24; at += 3) places.push_back(at);
   for (const int64_t at : places) {
     Overwrite(file, at, static_cast<char>(ByteAt(file, at) ^ 0x10));
-    const Loaded again = Load(kLlama);
+    const Loaded again = Load(kTinyLlama);
     EXPECT_EQ(again.source(), Source::kPacked) << at;
     EXPECT_EQ(Bytes(again.weights), want) << at;
   }
   EXPECT_EQ(OnlyFile(), file);
-  EXPECT_EQ(Load(kLlama).source(), Source::kMapped);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kMapped);
 }
 
 TEST_F(WeightCacheTest, AShortFileIsReplaced) {
-  Load(kLlama);
+  Load(kTinyLlama);
   const fs::path file = OnlyFile();
   const auto whole = static_cast<int64_t>(fs::file_size(file));
   for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{39}, int64_t{40}, int64_t{100},
                              int64_t{4096}, whole - 1, whole + 1}) {
     fs::resize_file(file, size);
-    EXPECT_EQ(Load(kLlama).source(), Source::kPacked) << size;
-    EXPECT_EQ(Load(kLlama).source(), Source::kMapped) << size;
+    EXPECT_EQ(Load(kTinyLlama).source(), Source::kPacked) << size;
+    EXPECT_EQ(Load(kTinyLlama).source(), Source::kMapped) << size;
   }
 }
 
 // Of this model, but written for another key: as if somebody had renamed it.
 TEST_F(WeightCacheTest, ARenamedFileIsNotTaken) {
-  Load(kLlama);
+  Load(kTinyLlama);
   const fs::path llama = OnlyFile();
-  Load(kQwen3);
+  Load(kTinyQwen3);
   for (const fs::path& file : Files()) {
     if (file != llama) fs::copy_file(llama, file, fs::copy_options::overwrite_existing);
   }
-  EXPECT_EQ(Load(kQwen3).source(), Source::kPacked);
-  EXPECT_EQ(Load(kQwen3).source(), Source::kMapped);
+  EXPECT_EQ(Load(kTinyQwen3).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyQwen3).source(), Source::kMapped);
 }
 
 // In use: deleted, truncated, written over. A mapping of a short file would end the process.
 TEST_F(WeightCacheTest, AFileInUseMayBeDamaged) {
-  Load(kLlama);
+  Load(kTinyLlama);
   const fs::path file = OnlyFile();
-  const Loaded before = Load(kLlama);
+  const Loaded before = Load(kTinyLlama);
   ASSERT_EQ(before.source(), Source::kMapped);
   const auto want = Bytes(before.weights);
   fs::resize_file(file, 0);
   EXPECT_EQ(Bytes(before.weights), want);
 
-  Load(kLlama);
-  const Loaded overwritten = Load(kLlama);
+  Load(kTinyLlama);
+  const Loaded overwritten = Load(kTinyLlama);
   ASSERT_EQ(overwritten.source(), Source::kMapped);
   Overwrite(file, 4096, 77);
   EXPECT_EQ(Bytes(overwritten.weights), want);
 
-  Load(kLlama);
-  const Loaded deleted = Load(kLlama);
+  Load(kTinyLlama);
+  const Loaded deleted = Load(kTinyLlama);
   ASSERT_EQ(deleted.source(), Source::kMapped);
   fs::remove_all(cache_);
   EXPECT_EQ(Bytes(deleted.weights), want);
-  EXPECT_EQ(Load(kLlama).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kPacked);
 }
 
 // Same path, size and time of change: the bytes of the weights tell them apart. Same bytes, another
 // time: packed again, since a sample of the bytes is all that was looked at.
 TEST_F(WeightCacheTest, AnotherModelUnderThePathIsAMiss) {
-  const std::string path = CopyOf(kLlama);
+  const std::string path = CopyOf(kTinyLlama);
   const auto time = fs::last_write_time(path);
   Load(path);
   EXPECT_EQ(Load(path).source(), Source::kMapped);
   Overwrite(path, -1, static_cast<char>(ByteAt(path, -1) ^ 1));
   fs::last_write_time(path, time);
   EXPECT_EQ(Load(path).source(), Source::kPacked);
-  EXPECT_EQ(Load(CopyOf(kLlama)).source(), Source::kPacked);
+  EXPECT_EQ(Load(CopyOf(kTinyLlama)).source(), Source::kPacked);
   EXPECT_EQ(Load(path).source(), Source::kMapped);
   fs::last_write_time(path, time + std::chrono::seconds(1));
   EXPECT_EQ(Load(path).source(), Source::kPacked);
@@ -259,8 +251,8 @@ TEST_F(WeightCacheTest, AnotherModelUnderThePathIsAMiss) {
 
 TEST_F(WeightCacheTest, FilesOfWhatAPathHeldBeforeAreRemoved) {
   const fs::path model = root_ / "model";
-  fs::copy(kQwen3, model, fs::copy_options::recursive);
-  Load(kLlama);
+  fs::copy(kTinyQwen3, model, fs::copy_options::recursive);
+  Load(kTinyLlama);
   const fs::path other = OnlyFile();
   Load(model);
   for (int rank : {0, 1}) Load(model, {rank, 2});
@@ -281,14 +273,14 @@ TEST_F(WeightCacheTest, FilesOfWhatAPathHeldBeforeAreRemoved) {
 
 TEST_F(WeightCacheTest, ADirectoryThatCannotBeWrittenIsNoError) {
   std::ofstream(cache_.string()) << "a file where the directory should be";
-  const Loaded loaded = Load(kLlama);
+  const Loaded loaded = Load(kTinyLlama);
   EXPECT_EQ(loaded.source(), Source::kPacked);
-  EXPECT_EQ(Load(kLlama).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kPacked);
   fs::remove(cache_);
   if (geteuid() == 0) return;  // may write everywhere
   fs::create_directories(cache_ / "weights");
   fs::permissions(cache_ / "weights", fs::perms::owner_read | fs::perms::owner_exec);
-  EXPECT_EQ(Load(kLlama).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kPacked);
   fs::permissions(cache_ / "weights", fs::perms::owner_all);
 }
 
@@ -298,7 +290,7 @@ TEST_F(WeightCacheTest, ADiskThatIsFullIsNoError) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
   const rlimit small{.rlim_cur = 65536, .rlim_max = limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Source source = Load(kLlama).source();
+  const Source source = Load(kTinyLlama).source();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   EXPECT_EQ(source, Source::kPacked);
   EXPECT_THAT(Files(), IsEmpty());
@@ -306,7 +298,7 @@ TEST_F(WeightCacheTest, ADiskThatIsFullIsNoError) {
 
 // While another process writes the file, nobody else does; what a killed one has left is no hurdle.
 TEST_F(WeightCacheTest, OneWritesAtATime) {
-  Load(kLlama);
+  Load(kTinyLlama);
   const fs::path file = OnlyFile();
   const std::string unfinished = file.string() + ".tmp";
   fs::remove(file);
@@ -314,38 +306,38 @@ TEST_F(WeightCacheTest, OneWritesAtATime) {
   ASSERT_GE(fd, 0);
   ASSERT_EQ(flock(fd, LOCK_EX), 0);
   ASSERT_EQ(write(fd, "half", 4), 4);
-  EXPECT_EQ(Load(kLlama).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kPacked);
   EXPECT_THAT(Files(), ElementsAre(fs::path(unfinished)));
   close(fd);
-  EXPECT_EQ(Load(kLlama).source(), Source::kPacked);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kPacked);
   EXPECT_THAT(Files(), ElementsAre(file));
-  EXPECT_EQ(Load(kLlama).source(), Source::kMapped);
+  EXPECT_EQ(Load(kTinyLlama).source(), Source::kMapped);
 }
 
 TEST_F(WeightCacheTest, ManyMayStartAtOnce) {
-  const auto want = Bytes(Load(kQwen3).weights);
+  const auto want = Bytes(Load(kTinyQwen3).weights);
   fs::remove_all(cache_);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
       const auto backend = cpu::CpuBackend::Create({});
-      for (int i = 0; i < 5; ++i) EXPECT_EQ(Bytes(Load(kQwen3, *backend).weights), want);
+      for (int i = 0; i < 5; ++i) EXPECT_EQ(Bytes(Load(kTinyQwen3, *backend).weights), want);
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(Files(), SizeIs(1));
-  EXPECT_EQ(Load(kQwen3).source(), Source::kMapped);
+  EXPECT_EQ(Load(kTinyQwen3).source(), Source::kMapped);
 }
 
 // Ending while the file is written gives it up, and leaves nothing that a later start would take.
 TEST_F(WeightCacheTest, WritingEndsWithTheModel) {
-  const auto files = *ModelFiles::Open(kLlama);
+  const auto files = *ModelFiles::Open(kTinyLlama);
   for (int i = 0; i < 20; ++i) {
     auto weights = LoadWeights(*files, *backend_, {}, nullptr, cache_);
     ASSERT_TRUE(weights.ok());
   }
-  const Loaded loaded = Load(kLlama);
-  EXPECT_EQ(Bytes(loaded.weights), Bytes(Load(kLlama).weights));
+  const Loaded loaded = Load(kTinyLlama);
+  EXPECT_EQ(Bytes(loaded.weights), Bytes(Load(kTinyLlama).weights));
   EXPECT_THAT(Files(), SizeIs(1));
 }
 

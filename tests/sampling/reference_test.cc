@@ -11,23 +11,12 @@
 #include "kernels/common/exact_math.h"
 #include "nlohmann/json.hpp"
 #include "sampling/sampler.h"
+#include "tests/npy.h"
 
 namespace lynx {
 namespace {
 
 const std::string kFolder = std::string(LYNX_SHARED_DIR) + "/reference/sampling/";
-
-// The values of a little-endian .npy file in C order.
-template <typename T>
-std::vector<T> ReadNpy(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string preamble(10, 0);
-  file.read(preamble.data(), 10);
-  file.seekg(10 + static_cast<uint8_t>(preamble[8]) + 256 * static_cast<uint8_t>(preamble[9]));
-  std::vector<T> values;
-  for (T v; file.read(reinterpret_cast<char*>(&v), sizeof v);) values.push_back(v);
-  return values;
-}
 
 SamplingParams ParseParams(const nlohmann::json& j) {
   SamplingParams p;
@@ -55,8 +44,8 @@ class SamplingReference : public testing::Test {
     std::ifstream file(kFolder + "cases.jsonl");
     if (!file) GTEST_SKIP() << "no reference vectors at " << kFolder;
     for (std::string line; std::getline(file, line);) cases_.push_back(nlohmann::json::parse(line));
-    logits_ = ReadNpy<float>(kFolder + "logits.f32.npy");
-    probs_ = ReadNpy<double>(kFolder + "probs.f64.npy");
+    logits_ = ReadNpy(kFolder + "logits.f32.npy").values;
+    probs_ = ReadNpy<double>(kFolder + "probs.f64.npy").values;
     ASSERT_EQ(logits_.size(), cases_.size() * 1024);
     ASSERT_EQ(probs_.size(), logits_.size());
   }

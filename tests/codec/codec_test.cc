@@ -7,14 +7,13 @@
 
 #include "lynx/plane_format.h"
 #include "tests/codec/kv_pages.h"
+#include "tests/hex.h"
 
 namespace lynx {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
 
 class CodecTest : public ::testing::Test {
  protected:
@@ -25,24 +24,6 @@ class CodecTest : public ::testing::Test {
   }
   std::unique_ptr<Backend> backend_ = TestBackend();
 };
-
-std::string Hex(std::span<const std::byte> bytes) {
-  std::string hex;
-  for (const std::byte b : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    hex += kDigits[std::to_integer<int>(b >> 4)];
-    hex += kDigits[std::to_integer<int>(b & std::byte{15})];
-  }
-  return hex;
-}
-
-std::vector<std::byte> Bytes(const std::string& hex) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    bytes.push_back(std::byte(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
 
 double NormalizedError(const CodecPage& a, const CodecPage& b) {
   double error = 0, power = 0;
@@ -256,7 +237,7 @@ TEST_F(CodecTest, GoldenBytesOfBf16Lossless) {
       "28b52ffd203081010000000200018100010200020100800001020002010081010002000002010002"
       "0100010100010000010000010000000000";
   CodecPage page({KvKind::kKey, 16, 3, 0, 0});
-  ASSERT_TRUE(Decode(*codec, {Bytes(fields + frame)}, 1, page).ok());
+  ASSERT_TRUE(Decode(*codec, {FromHex(fields + frame)}, 1, page).ok());
   for (int t = 0; t < 3; ++t) {
     for (int c = 0; c < 16; ++c) EXPECT_EQ(ToFloat(page.at(c, t)), c - 7 + 3 * t);
   }

@@ -14,8 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 using Stages = std::vector<std::vector<std::byte>>;
 
-constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
-
 // A pool whose blocks hold random cache-like numbers, and a page in scattered blocks of it.
 class Pool {
  public:

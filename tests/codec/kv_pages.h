@@ -15,6 +15,8 @@
 
 namespace lynx {
 
+inline constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
+
 inline std::unique_ptr<Backend> TestBackend() { return cpu::CpuBackend::Create({}); }
 
 // A page with tiles of its own. Channels drift slowly, a few are large, all are noisy.

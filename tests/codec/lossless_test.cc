@@ -9,8 +9,6 @@
 namespace lynx {
 namespace {
 
-constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
-
 std::unique_ptr<Codec> Make(std::string_view name, const Backend& backend) {
   return std::move(*MakeCodec(name, backend));
 }

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/codec/kv_pages.h"
+#include "tests/codec/plain_bf16.h"
 
 namespace lynx {
 namespace {
-
-constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
-constexpr double kLargest = 0x1.fep127;
 
 std::unique_ptr<Codec> Make(std::string_view name) {
   return std::move(*MakeCodec(name, *TestBackend()));
@@ -19,12 +17,6 @@ void FillAnyBits(CodecPage& page, uint32_t seed) {
   std::mt19937 rng(seed);
   page.Fill([&](int, int) { return Bf16{static_cast<uint16_t>(rng())}; });
 }
-
-double PlainFinite(Bf16 v) {
-  const float x = ToFloat(v);
-  return std::isnan(x) ? 0 : std::clamp<double>(x, -kLargest, kLargest);
-}
-Bf16 PlainRound(double x) { return ToBf16(static_cast<float>(std::clamp(x, -kLargest, kLargest))); }
 
 int Byte(const std::vector<std::byte>& plane, size_t i) { return std::to_integer<int>(plane[i]); }
 Bf16 Pattern(const std::vector<std::byte>& plane, size_t i) {

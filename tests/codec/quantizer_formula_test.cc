@@ -4,18 +4,10 @@
 
 #include "codec/fp8.h"
 #include "tests/codec/kv_pages.h"
+#include "tests/codec/plain_bf16.h"
 
 namespace lynx {
 namespace {
-
-constexpr KvKind kKinds[] = {KvKind::kKey, KvKind::kValue};
-constexpr double kLargest = 0x1.fep127;
-
-double PlainFinite(Bf16 v) {
-  const float x = ToFloat(v);
-  return std::isnan(x) ? 0 : std::clamp<double>(x, -kLargest, kLargest);
-}
-Bf16 PlainRound(double x) { return ToBf16(static_cast<float>(std::clamp(x, -kLargest, kLargest))); }
 
 // Expected(page, c, t) for every element of pages of all tails, both kinds, any bits and not.
 template <typename F>

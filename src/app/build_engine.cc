@@ -139,7 +139,10 @@ absl::StatusOr<int> NumKvBlocks(int64_t kv_memory, const KvLayout& layout) {
 std::string DefaultModelName(const std::string& path) {
   std::filesystem::path p = std::filesystem::path(path).lexically_normal();
   if (!p.has_filename()) p = p.parent_path();
-  return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
+  if (p.extension() != ".gguf") return p.filename().string();
+  const std::string stem = p.stem().string();
+  const size_t part = stem.rfind("-00001-of-");  // the first file of a split model
+  return part != 0 && part != stem.npos ? stem.substr(0, part) : stem;
 }
 
 }  // namespace lynx

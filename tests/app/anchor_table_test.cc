@@ -3,10 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+
+#include "tests/temp_directory.h"
 
 namespace lynx {
 namespace {
@@ -19,11 +20,10 @@ constexpr char kTable[] = "key: [2, 3]\nvalue: [4, 2]\n";
 class AnchorTableTest : public testing::Test {
  protected:
   AnchorTableTest() {
-    config_.cache_dir = folder_;
+    config_.cache_dir = folder_.path();
     kept_ = KeptAnchorTable(config_, kHash);
     fs::create_directories(fs::path(kept_).parent_path());
   }
-  ~AnchorTableTest() override { fs::remove_all(folder_); }
   static void Write(const std::string& path, const std::string& text) {
     std::ofstream(path) << text;
   }
@@ -35,7 +35,7 @@ class AnchorTableTest : public testing::Test {
     return found.ok() && found->has_value();
   }
 
-  const fs::path folder_ = fs::temp_directory_path() / absl::StrCat("lynx_anchors_", getpid());
+  const TempDirectory folder_;
   ClusterConfig config_;
   std::string kept_;
 };

@@ -7,12 +7,16 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/quantize.h"
+#include "tests/half_value.h"
+#include "tests/hex.h"
+#include "tests/npy.h"
 
 namespace lynx::cpu {
 namespace {
@@ -22,14 +26,6 @@ const std::map<std::string, WeightType> kTypes = {
     {"Q4_1", WeightType::kQ4_1}, {"Q5_0", WeightType::kQ5_0}, {"Q5_1", WeightType::kQ5_1},
     {"Q8_0", WeightType::kQ8_0}, {"Q4_K", WeightType::kQ4_K}, {"Q5_K", WeightType::kQ5_K},
     {"Q6_K", WeightType::kQ6_K}};
-
-std::vector<std::byte> FromHex(const std::string& hex) {
-  std::vector<std::byte> bytes(hex.size() / 2);
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = std::byte(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
-  }
-  return bytes;
-}
 
 TEST(DequantizeTest, SmallVectors) {
   std::ifstream file(LYNX_SOURCE_DIR "/tests/kernels_cpu/data/dequantize.txt");
@@ -51,29 +47,18 @@ TEST(DequantizeTest, SmallVectors) {
   EXPECT_EQ(num_blocks, 30);
 }
 
-// The data of a NumPy file (format 1.0, C order).
-std::vector<char> ReadNpy(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_GE(bytes.size(), 10u) << path;
-  const size_t header = 10 + (uint8_t(bytes[8]) | uint8_t(bytes[9]) << 8);
-  return {bytes.begin() + ptrdiff_t(header), bytes.end()};
-}
-
 TEST(DequantizeTest, ReferenceVectors) {
   const std::filesystem::path folder = LYNX_SHARED_DIR "/reference/gguf_quants";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not here";
-  constexpr int kRows = 4;
   for (const auto& [name, type] : kTypes) {
-    const std::vector<char> raw = ReadNpy(folder / (name + ".raw.u8.npy"));
-    const std::vector<char> want = ReadNpy(folder / (name + ".f32.npy"));
-    const size_t k = want.size() / sizeof(float) / kRows;
-    const size_t row_bytes = raw.size() / kRows;
+    const auto raw = ReadNpy<uint8_t>(folder / (name + ".raw.u8.npy"));
+    const auto want = ReadNpy(folder / (name + ".f32.npy"));
+    const int64_t k = want.shape[1], row_bytes = raw.shape[1];
     std::vector<float> out(k);
-    for (int r = 0; r < kRows; ++r) {
-      const auto* row = reinterpret_cast<const std::byte*>(raw.data() + r * row_bytes);
-      DequantizeRow(type, row, int64_t(k), out.data());
-      ASSERT_EQ(std::memcmp(out.data(), want.data() + r * k * sizeof(float), k * sizeof(float)), 0)
+    for (int64_t r = 0; r < want.shape[0]; ++r) {
+      const auto row = std::as_bytes(std::span(raw.values)).subspan(r * row_bytes);
+      DequantizeRow(type, row.data(), k, out.data());
+      ASSERT_EQ(std::memcmp(out.data(), want.values.data() + r * k, k * sizeof(float)), 0)
           << name << ", row " << r;
     }
   }
@@ -84,14 +69,6 @@ TEST(DequantizeTest, F32IsCopied) {
   float out[3];
   DequantizeRow(WeightType::kF32, reinterpret_cast<const std::byte*>(values), 3, out);
   EXPECT_EQ(std::memcmp(values, out, sizeof(out)), 0);
-}
-
-double HalfValue(uint16_t half) {
-  const int exponent = (half >> 10) & 31;
-  const int fraction = half & 1023;
-  const double magnitude =
-      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  return half & 0x8000 ? -magnitude : magnitude;
 }
 
 TEST(HalfTest, EveryHalfIsExactAndComesBack) {

@@ -5,20 +5,11 @@
 
 #include <string>
 
+#include "tests/hex.h"
 #include "tests/kernels_cpu/plane_pages.h"
 
 namespace lynx::cpu {
 namespace {
-
-std::string Hex(std::span<const std::byte> bytes) {
-  std::string hex;
-  for (const std::byte b : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    hex += kDigits[std::to_integer<int>(b >> 4)];
-    hex += kDigits[std::to_integer<int>(b & std::byte{15})];
-  }
-  return hex;
-}
 
 // A plane's bytes in order, as the document lists them.
 class PlaneReader {

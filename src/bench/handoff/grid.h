@@ -25,7 +25,9 @@ struct HandoffGrid {
     bool shaped = false;  // false: "none", loopback
     LinkSpec spec;
   };
-  std::vector<Link> links;  // every link at every round trip
+  // Every link at every round trip, the fastest first: connections stay, and after 200 Mbit/s they
+  // moved three to four times fewer bytes a second on 5 Gbit/s than new ones.
+  std::vector<Link> links;
   std::vector<int> prompt_tokens;
   std::vector<bool> busy;
   std::vector<HandoffVariant> variants;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gateway/gateway.h"
 
+#include <algorithm>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -90,7 +91,11 @@ absl::Status HttpGateway::Listen() {
     return absl::InvalidArgumentError(
         StrCat("cannot resolve host ", options_.host, ": ", ec.message()));
   }
-  const tcp::endpoint endpoint = found.begin()->endpoint();
+  // A name may have addresses of both kinds (localhost): clients that know one know the IPv4 one.
+  const auto ipv4 = std::find_if(found.begin(), found.end(), [](const auto& entry) {
+    return entry.endpoint().address().is_v4();
+  });
+  const tcp::endpoint endpoint = (ipv4 != found.end() ? ipv4 : found.begin())->endpoint();
   acceptor_.open(endpoint.protocol(), ec);
   if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
   if (!ec) acceptor_.bind(endpoint, ec);

@@ -788,6 +788,12 @@ TEST_F(HttpTest, AShutdownNowEndsStreamsWithAnError) {
   EXPECT_TRUE(generator_.WaitForDrop(0) && generator_.WaitForDrop(1));
 }
 
+TEST_F(HttpTest, ANameOfBothKindsListensOnItsIpv4Address) {
+  options_.host = "localhost";
+  Serve();
+  EXPECT_EQ(Connect()->Get("/live").status, 200);
+}
+
 TEST_F(HttpTest, AUsedPortIsAnError) {
   Serve();
   GatewayOptions options = options_;

@@ -2,7 +2,9 @@
 #include "gateway/openai_request.h"
 
 #include <climits>
+#include <functional>
 #include <map>
+#include <random>
 
 #include "gtest/gtest.h"
 
@@ -372,6 +374,36 @@ TEST(MemberText, IsTheLastOfItsName) {
   EXPECT_EQ(MemberText(object, "d"), "");
   EXPECT_EQ(MemberText(R"({"\u0062":1})", "b"), "1");
   EXPECT_EQ(MemberText("{}", "b"), "");
+}
+
+TEST(MemberText, AgreesWithTheParser) {
+  std::mt19937 random(5);
+  const auto any_string = [&] {
+    std::string text;
+    for (uint32_t i = random() % 4; i > 0; --i) text += "ab\"\\{}[]:, \n"[random() % 12];
+    return text;
+  };
+  const std::function<Json(int)> any_value = [&](int depth) {
+    Json value = random() % 2 == 0 ? Json(any_string()) : Json(random() % 9);
+    for (uint32_t i = random() % 4; depth > 0 && i > 0; --i) {
+      if (!value.is_structured()) value = random() % 2 == 0 ? Json::array() : Json::object();
+      if (value.is_array()) {
+        value.push_back(any_value(depth - 1));
+      } else {
+        value[any_string()] = any_value(depth - 1);
+      }
+    }
+    return value;
+  };
+  for (int round = 0; round < 3000; ++round) {
+    Json object = Json::object();
+    for (uint32_t i = random() % 5; i > 0; --i) object[any_string()] = any_value(3);
+    const std::string text = object.dump(static_cast<int>(random() % 3) - 1);
+    for (const auto& [name, value] : object.items()) {
+      EXPECT_EQ(Json::parse(MemberText(text, name)), value) << text;
+    }
+    EXPECT_EQ(MemberText(text, "none"), "");
+  }
 }
 
 TEST(OpenAiRequest, TemplateArguments) {

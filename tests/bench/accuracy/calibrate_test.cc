@@ -4,10 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -15,34 +13,30 @@
 #include "app/build_engine.h"
 #include "bench/accuracy/accuracy.h"
 #include "codec/anchor_widths.h"
+#include "tests/model/tiny_model_paths.h"
+#include "tests/temp_directory.h"
 
 namespace lynx {
 namespace {
 
 using ::testing::HasSubstr;
-namespace fs = std::filesystem;
-
-constexpr char kModel[] =
-    LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
 
 constexpr int kNumLayers = 2;
 
 class CalibrateTest : public ::testing::Test {
  protected:
   CalibrateTest() {
-    fs::create_directories(folder_);
     std::ofstream text(folder_ / "text.txt");
     for (int i = 0; i < 400; ++i) text << "Line " << i * 7919 % 1000 << " of the text.\n";
   }
-  ~CalibrateTest() override { fs::remove_all(folder_); }
   CalibrateOptions Options() {
     CalibrateOptions options{.threads = 1, .prompt_tokens = 380, .prompts = 1};
-    options.config.model = kModel;
-    options.corpus = folder_;
+    options.config.model = kTinyLlama;
+    options.corpus = folder_.path();
     options.output = folder_ / "widths.yaml";
     return options;
   }
-  const fs::path folder_ = fs::temp_directory_path() / absl::StrCat("lynx_calibrate_", getpid());
+  const TempDirectory folder_;
 };
 
 TEST_F(CalibrateTest, WritesATableOfTheAverageThatTheBenchReads) {
@@ -59,10 +53,10 @@ TEST_F(CalibrateTest, WritesATableOfTheAverageThatTheBenchReads) {
                                     "--prompt-tokens 380 --prompts 1\n"));
 
   BenchAccuracyOptions bench{.threads = 1, .codecs = {"planes"}, .prompts = 1};
-  bench.config.model = kModel;
+  bench.config.model = kTinyLlama;
   bench.planes = {options.output, "exact"};
   bench.prompt_tokens = {380};
-  bench.corpus = folder_;
+  bench.corpus = folder_.path();
   testing::internal::CaptureStdout();
   ASSERT_TRUE(RunBenchAccuracy(bench).ok());
   const std::string lines = testing::internal::GetCapturedStdout();
@@ -77,7 +71,7 @@ TEST_F(CalibrateTest, WithoutAnOutputTheDaemonsFindTheTable) {
   options.config.cache_dir = folder_ / "cache";
   ASSERT_TRUE(RunCalibrate(options).ok());
   const auto backend = MakeBackend(options.config, 1);
-  const auto model = Model::Load(kModel, **backend, /*max_rows=*/64);
+  const auto model = Model::Load(kTinyLlama, **backend, /*max_rows=*/64);
   ASSERT_TRUE(model.ok()) << model.status();
   const auto table = FindAnchorTable(options.config, (*model)->hash(), kNumLayers);
   ASSERT_TRUE(table.ok() && *table) << table.status();
@@ -91,8 +85,8 @@ TEST_F(CalibrateTest, WrongArgumentsAreNamed) {
   options.corpus = folder_ / "nothing";
   EXPECT_EQ(RunCalibrate(options).code(), absl::StatusCode::kNotFound);
   BenchAccuracyOptions bench{.threads = 1, .codecs = {"planes"}};
-  bench.config.model = kModel;
-  bench.corpus = folder_;
+  bench.config.model = kTinyLlama;
+  bench.corpus = folder_.path();
   for (const char* widths : {"k5v2", "k4", "none.yaml"}) {
     bench.planes = {widths};
     EXPECT_EQ(RunBenchAccuracy(bench).code(), absl::StatusCode::kInvalidArgument) << widths;

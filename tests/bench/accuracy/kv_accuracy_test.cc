@@ -8,14 +8,12 @@
 #include <algorithm>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "tests/model/tiny_model_paths.h"
 
 namespace lynx {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr char kModel[] =
-    LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
 
 // Numbered sentences, so that every window is another text.
 std::string Corpus() {
@@ -27,10 +25,10 @@ std::string Corpus() {
 class KvAccuracyTest : public ::testing::Test {
  protected:
   KvAccuracyTest() {
-    auto tokenizer = Tokenizer::Load(kModel);
+    auto tokenizer = Tokenizer::Load(kTinyLlama);
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     source_ = {Corpus(), *std::move(tokenizer), {.before = "Q: ", .after = "\nA:"}};
-    auto model = Model::Load(kModel, *backend_, kAccuracyChunk);
+    auto model = Model::Load(kTinyLlama, *backend_, kAccuracyChunk);
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
   }

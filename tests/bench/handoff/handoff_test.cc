@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -13,11 +12,12 @@
 #include "bench/handoff/placement.h"
 #include "bench/handoff/report.h"
 #include "bench/handoff/sample.h"
+#include "tests/model/tiny_model_paths.h"
+#include "tests/temp_directory.h"
 
 namespace lynx {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -65,12 +65,10 @@ TEST(HandoffPlacementTest, EachDaemonHasCoresOfItsOwn) {
 }
 
 TEST(HandoffBenchTest, FilesAreCheckedBeforeTheCorpusIsRead) {
-  const fs::path folder = fs::path(testing::TempDir()) / "handoff_files";
-  fs::create_directories(folder);
+  const TempDirectory folder;
   BenchHandoffOptions options{.link = {"none"}, .corpus = folder / "none"};
-  options.config.model =
-      LYNX_SOURCE_DIR "/tests/data/tiny_models/llama-gqa-tied/gguf/llama-gqa-tied.Q4_1.gguf";
-  options.json = folder / "no" / "such" / "folder";
+  options.config.model = kTinyLlama;
+  options.json = folder / "no/such/folder";
   EXPECT_THAT(std::string(RunBenchHandoff(options).message()), HasSubstr("--json: "));
   options.config.kv.anchor_table = folder / "widths.yaml";
   std::ofstream(options.config.kv.anchor_table) << "key: [2]\nvalue: [9]\n";
@@ -78,7 +76,6 @@ TEST(HandoffBenchTest, FilesAreCheckedBeforeTheCorpusIsRead) {
   options.config.kv.anchor_table = "";
   options.json = "";
   EXPECT_THAT(std::string(RunBenchHandoff(options).message()), HasSubstr("--corpus: "));
-  fs::remove_all(folder);
 }
 
 // Token 1 at 100 ms; tokens 2 and 3 drafted at 110 and 130, final at 150; 4 final at 170.

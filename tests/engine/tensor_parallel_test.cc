@@ -5,11 +5,10 @@
 
 #include "loopback_fixture.h"
 #include "tests/model/cpu_ranks.h"
+#include "tests/model/tiny_model_paths.h"
 
 namespace lynx {
 namespace {
-
-const std::string kModel = LYNX_SOURCE_DIR "/tests/data/tiny_models/qwen3-qknorm";
 
 // The other ranks' back-ends outlive the model.
 struct LoadedRanks {
@@ -17,7 +16,7 @@ struct LoadedRanks {
   LoadedModel loaded;
 
   explicit LoadedRanks(int num_ranks, Compute compute = Compute::kFast) {
-    auto ranks = CpuRanks::Load(kModel, num_ranks, {.compute = compute}, 256);
+    auto ranks = CpuRanks::Load(kTinyQwen3, num_ranks, {.compute = compute}, 256);
     EXPECT_TRUE(ranks.ok()) << ranks.status();
     loaded.backend = std::move(ranks->backends[0]);
     loaded.model = std::move(ranks->model);

@@ -60,8 +60,6 @@ class Call {
     return {.max = out + padded_, .sum = out + padded_ + 1, .out = out};
   }
 
-  void LoadQuery(const float* q, float* prepared) const;
-  void StoreResult(const float* total, float sum, float* out) const;
   // The K tile that a unit reads first, of a segment.
   const std::byte* FirstTile(const AttentionUnit& unit, int segment) const;
   int FirstSegment(const AttentionUnit& unit) const;
@@ -83,22 +81,6 @@ class Call {
 
 bool SeesSegment(const VisibleRange& visible, int segment) {
   return visible.begin < (segment + 1) * kSegmentTokens && visible.end > segment * kSegmentTokens;
-}
-
-void Call::LoadQuery(const float* q, float* prepared) const {
-  if (params_.pool.layout.dtype == KvDtype::kBf16) {
-    for (int c = 0; c < head_dim_; ++c) prepared[LanePosition<Bf16>(c)] = ToFloat(ToBf16(q[c]));
-  } else {
-    std::copy_n(q, head_dim_, prepared);
-  }
-}
-
-void Call::StoreResult(const float* total, float sum, float* out) const {
-  if (params_.pool.layout.dtype == KvDtype::kBf16) {
-    for (int c = 0; c < head_dim_; ++c) out[c] = total[LanePosition<Bf16>(c)] / sum;
-  } else {
-    for (int c = 0; c < head_dim_; ++c) out[c] = total[c] / sum;
-  }
 }
 
 int Call::FirstSegment(const AttentionUnit& unit) const {
@@ -167,8 +149,8 @@ void Call::FinishTile(const AttentionUnit& unit, const std::byte* ahead, Tile& t
     }
   }
   for (int i = 0; i < tile.num_pairs; ++i) {
-    StoreResult(scratch.total.get() + size_t(i) * padded_, sum[i],
-                params_.out + Offset(*unit.planned, unit.kv_head, unit.pair_begin + i));
+    kernels_.store_result(scratch.total.get() + size_t(i) * padded_, sum[i], params_.pool.layout,
+                          params_.out + Offset(*unit.planned, unit.kv_head, unit.pair_begin + i));
   }
 }
 
@@ -180,8 +162,8 @@ void Call::RunUnit(const AttentionUnit& unit, const AttentionUnit& next,
   for (int i = 0; i < tile.num_pairs; ++i) {
     const int pair = unit.pair_begin + i;
     tile.visible[i] = PairVisible(*unit.planned, pair);
-    LoadQuery(params_.q + Offset(*unit.planned, unit.kv_head, pair),
-              scratch.q.get() + size_t(i) * padded_);
+    kernels_.load_query(params_.q + Offset(*unit.planned, unit.kv_head, pair), params_.pool.layout,
+                        scratch.q.get() + size_t(i) * padded_);
   }
   if (unit.planned->split) {
     KeepPartials(unit, ahead, tile, scratch);
@@ -201,7 +183,8 @@ void Call::MergeSplitPair(const SplitPair& pair, AttentionThreadScratch& scratch
     kernels_.merge_segment(Partial(planned, pair.kv_head, pair.pair, segment), padded_,
                            {&max, &sum, total});
   }
-  StoreResult(total, sum, params_.out + Offset(planned, pair.kv_head, pair.pair));
+  kernels_.store_result(total, sum, params_.pool.layout,
+                        params_.out + Offset(planned, pair.kv_head, pair.pair));
 }
 
 void AttentionByRow(const AttentionParams& params, ThreadPool& pool) {

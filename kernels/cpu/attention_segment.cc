@@ -428,6 +428,52 @@ void AttendSegment(const SegmentTask& task) {
   }
 }
 
+// ToBf16 of each lane, as float32.
+HWY_INLINE FloatVector NearestBf16(FloatVector x) {
+  const auto quiet = hn::And(hn::Or(hn::BitCast(kUintTag, x), hn::Set(kUintTag, 0x400000u)),
+                             hn::Set(kUintTag, 0xffff0000u));
+  const auto rounded = RoundToBf16(Vectors<1>{x}).part[0];
+  return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(kFloatTag, quiet), rounded);
+}
+
+void LoadQuery(const float* q, const KvLayout& layout, float* prepared) {
+  if (layout.dtype == KvDtype::kF32) {
+    std::memcpy(prepared, q, layout.head_dim * sizeof(float));
+    return;
+  }
+  int c = 0;
+  for (; c + 32 <= layout.head_dim; c += 32) {
+    Unroll<kParts>([&](auto i) LYNX_LAMBDA {
+      FloatVector even, odd;
+      hn::LoadInterleaved2(kFloatTag, q + c + 2 * i * kPartLanes, even, odd);
+      hn::StoreU(NearestBf16(even), kFloatTag, prepared + c + i * kPartLanes);
+      hn::StoreU(NearestBf16(odd), kFloatTag, prepared + c + kLanes + i * kPartLanes);
+    });
+  }
+  for (; c < layout.head_dim; ++c) prepared[LanePosition<Bf16>(c)] = ToFloat(ToBf16(q[c]));
+}
+
+void StoreResult(const float* total, float sum, const KvLayout& layout, float* out) {
+  const auto divisor = hn::Set(kFloatTag, sum);
+  const auto quotient = [&](const float* at)
+                            LYNX_LAMBDA { return hn::Div(hn::LoadU(kFloatTag, at), divisor); };
+  const bool in_order = layout.dtype == KvDtype::kF32;
+  int c = 0;
+  for (; c + 32 <= layout.head_dim; c += 32) {
+    Unroll<kParts>([&](auto i) LYNX_LAMBDA {
+      const auto first = quotient(total + c + i * kPartLanes);
+      const auto second = quotient(total + c + kLanes + i * kPartLanes);
+      if (in_order) {
+        hn::StoreU(first, kFloatTag, out + c + i * kPartLanes);
+        hn::StoreU(second, kFloatTag, out + c + kLanes + i * kPartLanes);
+      } else {
+        hn::StoreInterleaved2(first, second, kFloatTag, out + c + 2 * i * kPartLanes);
+      }
+    });
+  }
+  for (; c < layout.head_dim; ++c) out[c] = total[in_order ? c : LanePosition<Bf16>(c)] / sum;
+}
+
 void MergeSegment(const PartialState& segment, int padded, const PartialState& total) {
   const float max = MaxRef(*total.max, *segment.max);
   const F16 a = Exp(SetAll(*total.max - max)), b = Exp(SetAll(*segment.max - max));
@@ -440,8 +486,10 @@ void MergeSegment(const PartialState& segment, int padded, const PartialState& t
 }
 
 template <bool kTwoLinks>
-constexpr AttentionKernels kAttentionKernels = {.attend_segment = AttendSegment<kTwoLinks>,
-                                                .merge_segment = MergeSegment};
+constexpr AttentionKernels kAttentionKernels = {.load_query = LoadQuery,
+                                                .attend_segment = AttendSegment<kTwoLinks>,
+                                                .merge_segment = MergeSegment,
+                                                .store_result = StoreResult};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lynx::cpu

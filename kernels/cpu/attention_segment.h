@@ -73,9 +73,13 @@ struct PartialState {
 };
 
 struct AttentionKernels {
+  // One pair's q, [head_dim], rounded to dtype in lane positions; channels past it are not written.
+  void (*load_query)(const float* q, const KvLayout& layout, float* prepared);
   void (*attend_segment)(const SegmentTask& task);
   // Merges a segment into the total of the segments before it (which starts as −∞, 0, zeros).
   void (*merge_segment)(const PartialState& segment, int padded, const PartialState& total);
+  // out[c] = total[lane position of c] / sum, [head_dim].
+  void (*store_result)(const float* total, float sum, const KvLayout& layout, float* out);
   const Bf16Kernels* amx = nullptr;  // for SegmentTask::amx; null: none
 };
 

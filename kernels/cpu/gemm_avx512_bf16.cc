@@ -28,15 +28,29 @@ namespace {
 
 constexpr int kRowDwords = kBlockInputs / 2;  // of a row's block
 
+// Bf16Bits of 16 numbers.
+LYNX_INLINE __m512i Bf16BitsOf(const float* in) {
+  const __m512 x = _mm512_loadu_ps(in);
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i rounded =
+      _mm512_mask_or_epi32(_mm512_add_epi32(bits, half), nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_and_si512(rounded, _mm512_set1_epi32(int(0xffff0000u)));
+}
+
 // Dword 2 g + odd has input 4 g + odd in the high half and 4 g + odd + 2 in the low one.
 inline void PairRows(const ConvertParams& p, float* out) {
-  ForEachBlock(p, [out](const float* in, int64_t index) {
-    float* to = out + index * kRowDwords;
-    for (int i = 0; i < kRowDwords; ++i) {
-      const float* pair = in + i / 2 * 4 + i % 2;
-      to[i] = std::bit_cast<float>(Bf16Bits(pair[0]) | Bf16Bits(pair[2]) >> 16);
-    }
-  });
+  const __m512i firsts = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);  // of two inputs each
+  const __m512i seconds = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+  ForEachBlock(
+      p, [=](const float* in, int64_t index) __attribute__((always_inline)) {
+        const __m512i a = Bf16BitsOf(in), b = Bf16BitsOf(in + kBlockInputs / 2);
+        const __m512i high = _mm512_permutex2var_epi64(a, firsts, b);
+        const __m512i low = _mm512_srli_epi32(_mm512_permutex2var_epi64(a, seconds, b), 16);
+        _mm512_storeu_si512(out + index * kRowDwords, _mm512_or_si512(high, low));
+      });
 }
 
 // The even and odd inputs of two lines as PairRows has them.

@@ -16,23 +16,47 @@ using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 64;
 
-// Watches a parse for what json itself lets through: duplicate keys and bottomless nesting.
-class ParseGuard {
+// Reads a text without keeping it, for what json itself lets through: duplicate keys and bottomless
+// nesting. A parse with a callback would do the same in quadratic time.
+class ParseGuard final : public nlohmann::json_sax<Json> {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) complaint_ = "nested too deeply";
-    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys_.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) complaint_ = "duplicate key " + Printable(key);
-    }
-    return true;
-  }
   const std::string& complaint() const { return complaint_; }
 
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return Enter();
+  }
+  bool key(string_t& key) override {
+    if (keys_.back().insert(key).second) return true;
+    return Complain("duplicate key " + Printable(key));
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return Leave();
+  }
+  bool start_array(size_t) override { return Enter(); }
+  bool end_array() override { return Leave(); }
+  bool parse_error(size_t, const std::string&, const Json::exception&) override {
+    return Complain("syntax error");
+  }
+
  private:
+  bool Enter() { return ++depth_ <= kMaxDepth || Complain("nested too deeply"); }
+  bool Leave() { return --depth_ >= 0; }
+  bool Complain(std::string complaint) {
+    complaint_ = std::move(complaint);
+    return false;
+  }
+
   std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  int depth_ = 0;
   std::string complaint_;
 };
 
@@ -52,15 +76,12 @@ absl::StatusOr<JsonObject> JsonObject::Read(const std::string& path) {
 }
 
 absl::StatusOr<JsonObject> JsonObject::Parse(std::string_view text, const std::string& file) {
+  if (text.empty()) return FileError(file, "JSON", "empty");
   ParseGuard guard;
-  Json value = Json::parse(
-      text.begin(), text.end(),
-      [&guard](int depth, Json::parse_event_t event, Json& parsed) {
-        return guard(depth, event, parsed);
-      },
-      /*allow_exceptions=*/false);
-  if (value.is_discarded()) return FileError(file, "JSON", text.empty() ? "empty" : "syntax error");
-  if (!guard.complaint().empty()) return FileError(file, "JSON", guard.complaint());
+  if (!Json::sax_parse(text.begin(), text.end(), &guard)) {
+    return FileError(file, "JSON", guard.complaint());
+  }
+  Json value = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (!value.is_object()) return FileError(file, "JSON", "not an object");
   return JsonObject(file, "", std::move(value));
 }

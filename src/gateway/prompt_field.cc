@@ -39,6 +39,7 @@ MaybeError FlattenContent(const std::string& where, OrderedJson* message) {
   if (content.is_string()) return std::nullopt;
   if (content.is_null()) {
     if (message->value("role", "") == "assistant" && message->contains("tool_calls")) {
+      content = "";  // many templates add it to other text, whatever else there is
       return std::nullopt;
     }
     return InvalidValue("messages", where + ".content is missing");

@@ -12,8 +12,8 @@ MaybeError ParsePrompt(const Json& prompt, const RequestRules& rules,
                        std::vector<OpenAiRequest::Prompt>* out);
 
 // Checks `messages` and brings them into the form that templates expect: content as one string
-// (text parts joined by a newline), the arguments of tool calls as objects, both names of reasoning
-// text.
+// (text parts joined by a newline; empty beside tool calls), the arguments of tool calls as
+// objects, both names of reasoning text.
 MaybeError ParseMessages(OrderedJson messages, const GatewayLimits& limits, OpenAiRequest* out);
 
 // Checks the shape of `tools` and keeps them for the template.

@@ -320,16 +320,17 @@ TEST(OpenAiRequest, WhatTemplatesPrintKeepsItsOrder) {
       request.chat.messages_json,
       R"([{"role":"user","content":"a","extra":{"y":1,"b":2}},)"
       R"({"role":"assistant","reasoning_content":"r","tool_calls":[{"type":"function",)"
-      R"("function":{"name":"f","arguments":{"z":1,"a":2}}}],"reasoning":"r","content":null}])");
+      R"("function":{"name":"f","arguments":{"z":1,"a":2}}}],"reasoning":"r","content":""}])");
   EXPECT_EQ(request.chat.tools_json, tools);
   EXPECT_EQ(request.chat.kwargs_json, R"({"z":1,"a":2,"documents":[{"title":"t","doc":"d"}]})");
 }
 
-TEST(OpenAiRequest, AFunctionWithoutArgumentsMayHaveAnEmptyString) {
+TEST(OpenAiRequest, ACallMayHaveNoContentAndEmptyArguments) {
   const OpenAiRequest request = Good(X, R"("messages":[{"role":"assistant","tool_calls":[
         {"type":"function","function":{"name":"f","arguments":""}}]}])");
-  EXPECT_EQ(Json::parse(request.chat.messages_json)[0]["tool_calls"][0]["function"]["arguments"],
-            Json::object());
+  const Json message = Json::parse(request.chat.messages_json)[0];
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], Json::object());
+  EXPECT_EQ(message["content"], "");
 }
 
 TEST(OpenAiRequest, ObjectsForTemplatesHaveAMemberLimit) {

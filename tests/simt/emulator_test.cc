@@ -3,7 +3,6 @@
 // lets pass the same kernel put right.
 #include <gmock/gmock.h>
 
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,10 +10,13 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "tests/conformance/device.h"
+#include "tests/simt/fault_of.h"
 
 namespace lynx::cuda {
 namespace {
 
+using simt::FaultOf;
+using simt::kNoFault;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -29,18 +31,13 @@ using Kernel = void (*)(Args);
 template <typename T>
 void Use(T) {}
 
-constexpr char kNoFault[] = "no fault";
-
 // What is reported of the launch to whoever waits for it.
 std::string ReportOf(Kernel kernel, const Args& args = {},
                      LaunchShape shape = {.block = dim3(64)}) {
-  try {
+  return FaultOf([&] {
     Launch(shape, kernel, args, "Kernel");
     cudaDeviceSynchronize();
-  } catch (const simt::Fault& fault) {
-    return fault.what();
-  }
-  return kNoFault;
+  });
 }
 
 class EmulatorTest : public DeviceTest {
@@ -134,14 +131,6 @@ TEST_F(EmulatorTest, HostCodeStaysOutOfDeviceMemory) {
 }
 
 // ---- the runtime --------------------------------------------------------------------------------
-std::string FaultOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const simt::Fault& fault) {
-    return fault.what();
-  }
-  return kNoFault;
-}
 
 TEST_F(EmulatorTest, CopiesAreChecked) {
   std::vector<float> host(65);

@@ -14,10 +14,13 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/stream.h"
 #include "tests/conformance/device.h"
+#include "tests/simt/fault_of.h"
 
 namespace lynx::cuda {
 namespace {
 
+using simt::FaultOf;
+using simt::kNoFault;
 using simt::OperationKind;
 using simt::StreamOrder;
 using testing::ElementsAre;
@@ -35,16 +38,6 @@ void AddKernel(AddArgs args) { args.out[threadIdx.x] = args.in[threadIdx.x] + ar
 void Add(const Stream& stream, const float* in, float* out, float add, const char* name = "Add") {
   Launch({.block = dim3(64), .stream = stream.get()}, AddKernel,
          AddArgs{.in = in, .out = out, .add = add}, name);
-}
-
-template <typename Call>
-std::string FaultOf(Call call) {
-  try {
-    call();
-  } catch (const simt::Fault& fault) {
-    return fault.what();
-  }
-  return "no fault";
 }
 
 class SimtStreams : public DeviceTest {
@@ -92,8 +85,7 @@ std::string ReadAcrossStreams(const Stream& writer, const Stream& reader, const 
 }
 
 TEST_F(SimtStreams, AMissingWaitReadsWhatWasNotWritten) {
-  EXPECT_EQ(ReadAcrossStreams(first_, second_, a_.data(), b_.data(), c_.data(), &event_),
-            "no fault");
+  EXPECT_EQ(ReadAcrossStreams(first_, second_, a_.data(), b_.data(), c_.data(), &event_), kNoFault);
   EXPECT_EQ(c_.Download()[0], 3.0f);
   DeviceArray<float> fresh(64);
   EXPECT_THAT(ReadAcrossStreams(first_, second_, a_.data(), fresh.data(), c_.data(), nullptr),
@@ -142,7 +134,7 @@ TEST_F(SimtStreams, ThePinnedSourceOfACopyStaysAsItIs) {
   // Others may write to it: then the copy comes after.
   first_.Copy(pinned_, a_.data(), kBytes, cudaMemcpyDeviceToHost);
   first_.Copy(b_.data(), pinned_, kBytes, cudaMemcpyHostToDevice);
-  EXPECT_EQ(FaultOf([&] { first_.Synchronize(); }), "no fault");
+  EXPECT_EQ(FaultOf([&] { first_.Synchronize(); }), kNoFault);
   EXPECT_EQ(b_.Download()[3], 1.0f);
 }
 
@@ -181,7 +173,7 @@ TEST_F(SimtStreams, AFaultNamesItsKernelAndDropsWhatIsQueued) {
   Add(first_, unwritten.data(), b_.data(), 1, "Bad");
   Add(second_, unwritten.data(), c_.data(), 1, "Dropped");
   EXPECT_THAT(FaultOf([&] { first_.Synchronize(); }), HasSubstr("Bad block (0,0,0)"));
-  EXPECT_EQ(FaultOf([&] { second_.Synchronize(); }), "no fault");
+  EXPECT_EQ(FaultOf([&] { second_.Synchronize(); }), kNoFault);
 }
 
 TEST_F(SimtStreams, QueriesMakeProgress) {
@@ -266,7 +258,7 @@ TEST_F(SimtDevices, HaveTheirOwnMemoryAndStreams) {
               HasSubstr("out of reach (memory of device 1): read of 4 bytes"));
   cudaDeviceEnablePeerAccess(1, 0);
   Add(on_first, far.data(), near.data(), 1);
-  EXPECT_EQ(FaultOf([&] { on_first.Synchronize(); }), "no fault");
+  EXPECT_EQ(FaultOf([&] { on_first.Synchronize(); }), kNoFault);
   EXPECT_EQ(near.Download()[63], 2.0f);
 }
 

@@ -7,26 +7,24 @@ namespace lynx {
 namespace {
 
 constexpr double kMaxLateSeconds = 0.004;
-constexpr int64_t kIntervalNs = 40'000'000;  // of busy time; a rate is measured over at least this
+constexpr int64_t kIntervalNs = 40'000'000;  // a rate is measured over at least this
 constexpr double kWeight = 0.05;             // of a new pull in what is known of those before
 
 }  // namespace
 
 void PullWindow::Arrived(size_t pulled_bytes, int64_t issued_ns, int64_t now_ns, bool idle_before) {
-  int64_t from_ns = counted_ns_;
+  if (idle_before || interval_begin_ns_ == 0) {
+    interval_begin_ns_ = issued_ns;
+    interval_bytes_ = 0;
+  }
+  interval_bytes_ += pulled_bytes;
+  largest_chunk_ = std::max(largest_chunk_, pulled_bytes);
   if (idle_before) {
     double latency_s = static_cast<double>(now_ns - issued_ns) * 1e-9;
     if (bytes_per_second_ > 0) latency_s -= static_cast<double>(pulled_bytes) / bytes_per_second_;
     FoundLinkIdle(std::max(latency_s, 0.0));
-    // Before a rate is known, latency is all that the first pull took.
-    const double latency_ns = bytes_per_second_ > 0 ? latency_s_ * 1e9 : 0;
-    from_ns = std::max(from_ns, issued_ns + static_cast<int64_t>(latency_ns));
   }
-  interval_ns_ += std::max<int64_t>(now_ns - from_ns, 0);
-  counted_ns_ = std::max(counted_ns_, now_ns);
-  interval_bytes_ += pulled_bytes;
-  largest_chunk_ = std::max(largest_chunk_, pulled_bytes);
-  if (interval_ns_ >= kIntervalNs) CloseInterval();
+  if (now_ns - interval_begin_ns_ >= kIntervalNs) CloseInterval(now_ns);
 }
 
 void PullWindow::FoundLinkIdle(double latency_s) {
@@ -36,10 +34,10 @@ void PullWindow::FoundLinkIdle(double latency_s) {
   lateness_s_ += kWeight * (late_s - lateness_s_);
 }
 
-void PullWindow::CloseInterval() {
-  const double seconds = static_cast<double>(interval_ns_) * 1e-9;
+void PullWindow::CloseInterval(int64_t now_ns) {
+  const double seconds = static_cast<double>(now_ns - interval_begin_ns_) * 1e-9;
   rates_[num_intervals_++ % rates_.size()] = static_cast<double>(interval_bytes_) / seconds;
-  interval_ns_ = 0;
+  interval_begin_ns_ = now_ns;
   interval_bytes_ = 0;
   double fastest = 0, second = 0;  // empty places of the ring hold 0
   for (const double rate : rates_) {

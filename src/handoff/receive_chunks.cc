@@ -126,14 +126,13 @@ void KvReceiverImpl::Pump() {
 void KvReceiverImpl::Pull(const QueuedPull& pull, const ChunkOffer& offer) {
   const ChunkBytes bytes = MemoryFor(pull.bytes);
   const bool idle_before = scheduler_.outstanding_bytes() == pull.bytes;
-  const int64_t now = MonotonicNs();
-  if (idle_before) window_.BusyFrom(now);
   pulling_[offer.id] = offer;
-  transport_.Pull(pull.offer, bytes.view(),
-                  [this, offer, bytes, issued_ns = now, idle_before](const absl::Status& status) {
-                    Section section(outbox_);
-                    OnPulled(offer, bytes, issued_ns, idle_before, status);
-                  });
+  transport_.Pull(
+      pull.offer, bytes.view(),
+      [this, offer, bytes, issued_ns = MonotonicNs(), idle_before](const absl::Status& status) {
+        Section section(outbox_);
+        OnPulled(offer, bytes, issued_ns, idle_before, status);
+      });
 }
 
 ChunkBytes KvReceiverImpl::MemoryFor(size_t bytes) const {

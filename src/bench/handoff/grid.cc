@@ -2,8 +2,6 @@
 #include "bench/handoff/grid.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 
 #include "absl/strings/str_join.h"
 #include "bench/lab/parse_link.h"
@@ -35,9 +33,6 @@ absl::StatusOr<std::vector<HandoffGrid::Link>> Links(const BenchHandoffOptions& 
                        .spec = {.bits_per_second = bits_per_second, .rtt_s = rtt_s}});
     }
   }
-  std::ranges::stable_sort(links, std::ranges::greater{}, [](const HandoffGrid::Link& link) {
-    return link.shaped ? link.spec.bits_per_second : std::numeric_limits<double>::infinity();
-  });
   return links;
 }
 

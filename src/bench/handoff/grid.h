@@ -25,9 +25,7 @@ struct HandoffGrid {
     bool shaped = false;  // false: "none", loopback
     LinkSpec spec;
   };
-  // Every link at every round trip, the fastest first: connections stay, and after 200 Mbit/s they
-  // moved three to four times fewer bytes a second on 5 Gbit/s than new ones.
-  std::vector<Link> links;
+  std::vector<Link> links;  // every link at every round trip
   std::vector<int> prompt_tokens;
   std::vector<bool> busy;
   std::vector<HandoffVariant> variants;

@@ -125,6 +125,7 @@ void EngineImpl::Apply(const ReceiveEvent& event) {
     case Kind::kRefined:
       s.timeline.Mark(Event::kTargetLanded, event.at_ns);
       s.timeline.Mark(Event::kRefined, event.at_ns);
+      if (!s.attempt->target_landed) ObserveTransfer(s, event);  // there was one stage
       ObserveRefined(s, event.at_ns);
       s.attempt->target_landed = s.attempt->refined = true;
       break;
@@ -224,13 +225,18 @@ void EngineImpl::AbandonAttempt(Sequence& s) {
   if (pins_.Holds(id)) receiver_->Cancel(id);
 }
 
-// Teaches the estimates of kAuto.
+// Teaches the estimates of kAuto. Where nothing came after an anchor, that is the link's rate.
 void EngineImpl::ObserveTransfer(const Sequence& s, const ReceiveEvent& event) {
   const HandoffAttempt& a = *s.attempt;
-  if (!a.anchor_landed) return;
+  const int num_tokens = a.num_tokens - s.num_computed_tokens;
   const int64_t bytes = TotalBytes(event);
-  verify_policy_.ObserveTransfer(a.num_tokens - s.num_computed_tokens, bytes,
-                                 bytes - a.anchor_bytes, event.at_ns - a.anchor_landed_ns);
+  if (a.anchor_landed && bytes > a.anchor_bytes) {
+    verify_policy_.ObserveTransfer(num_tokens, bytes, bytes - a.anchor_bytes,
+                                   event.at_ns - a.anchor_landed_ns);
+  } else {
+    verify_policy_.ObserveTransfer(num_tokens, bytes, 0, 0);
+    verify_policy_.ObserveRate(receiver_->stats().bytes_per_second);
+  }
 }
 
 void EngineImpl::PromoteOnce(Sequence& s) {

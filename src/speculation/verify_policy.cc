@@ -20,6 +20,10 @@ void VerifyPolicy::ObserveTransfer(int num_tokens, int64_t bytes, int64_t later_
                         static_cast<double>(std::max<int64_t>(later_ns, 1)));
 }
 
+void VerifyPolicy::ObserveRate(double bytes_per_second) {
+  if (bytes_per_second > 0) bytes_per_ns_.Observe(bytes_per_second * 1e-9);
+}
+
 void VerifyPolicy::ObserveStep(int64_t step_ns) {
   if (step_ns > 0) step_ns_ = static_cast<double>(step_ns);
 }

@@ -20,6 +20,8 @@ class VerifyPolicy {
  public:
   // A whole hand-off has landed: its bytes, and how fast those after the anchor came.
   void ObserveTransfer(int num_tokens, int64_t bytes, int64_t later_bytes, int64_t later_ns);
+  // Of the link; 0: not known.
+  void ObserveRate(double bytes_per_second);
   // A round's answer came `round_ns` after it was sent; a step there takes step_ns (0: not known).
   void ObserveRound(int64_t round_ns, int64_t step_ns);
   void ObserveStep(int64_t step_ns);

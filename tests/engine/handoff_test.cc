@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "engine_fixture.h"
 
 namespace lynx {
@@ -202,6 +203,24 @@ TEST(Handoff, WhatHasLandedWithTokenOneIsNotDraftedOn) {
     EXPECT_EQ(pair.decode->stats().draft_tokens, 0);
     EXPECT_EQ(pair.decode_model.num_forwards, 19) << "one row a step from token 1 on";
   }
+}
+
+// verify: auto. With the whole target for an anchor nothing comes after it.
+TEST(Handoff, TheRateOfALinkThatCarriesAnchorsAloneIsLearnt) {
+  EngineOptions options = SmallOptions();
+  options.verify = VerifyMode::kAuto;
+  Pair pair(options, options);
+  pair.link.one_stage = true;
+  pair.link.bytes_per_second = 6;  // what a transfer here has
+  const auto estimated_s = [&](const std::string& id, int seed) {
+    const Received got = pair.Run(MakeRequest(id, RandomPrompt(300, seed), 20));
+    return static_cast<double>(got.last.timeline.estimated_residual_ns) * 1e-9;
+  };
+  EXPECT_EQ(estimated_s("a", 2), 0) << "not known yet";
+  EXPECT_NEAR(estimated_s("b", 3), 1, 0.01);
+  pair.link.bytes_per_second = 0.6;
+  for (int i = 0; i < 20; ++i) estimated_s(absl::StrCat("c", i), 4 + i);
+  EXPECT_NEAR(estimated_s("d", 30), 10, 0.1);
 }
 
 // verify: auto. The prefill side begins nothing that the target would overtake.

@@ -30,6 +30,7 @@ class ScriptedLink {
   // Whether Read is granted now.
   std::function<bool()> may_read = [] { return true; };
   std::optional<int64_t> left_ns;  // what the sender says that transfers still take
+  double bytes_per_second = 0;     // what the receiver says of the link
   bool refine_early = false;       // a block per Pump that nobody reads in
   int64_t now_ns = 1;
 
@@ -129,7 +130,11 @@ class ScriptedLink {
       if (it != link_.transfers_.end()) it->second.cancelled = true;
     }
     std::vector<ReceiveEvent> Poll() override { return std::exchange(link_.receive_events_, {}); }
-    ReceiverStats stats() const override { return {}; }
+    ReceiverStats stats() const override {
+      ReceiverStats stats;
+      stats.bytes_per_second = link_.bytes_per_second;
+      return stats;
+    }
 
    private:
     ScriptedLink& link_;

@@ -101,8 +101,8 @@ class HandoffBench {
   absl::Status MeasureAll() {
     LYNX_RETURN_IF_ERROR(AnswerColocated());
     begin_ = Clock::now();
-    LYNX_RETURN_IF_ERROR(MeasureLinks(/*shaped=*/true));
-    return MeasureLinks(/*shaped=*/false);
+    for (const HandoffGrid::Link& link : grid_.links) LYNX_RETURN_IF_ERROR(MeasureLink(link));
+    return absl::OkStatus();
   }
 
   ClusterConfig ConfigOf(const ClusterKey& key) const {
@@ -148,22 +148,20 @@ class HandoffBench {
     return absl::OkStatus();
   }
 
-  absl::Status MeasureLinks(bool shaped) {
-    for (const HandoffGrid::Link& link : grid_.links) {
-      if (link.shaped != shaped) continue;
-      if (clusters_.empty()) LYNX_RETURN_IF_ERROR(StartClusters(shaped));
-      LinkMeasurement measured;
-      if (shaped) {
-        LYNX_RETURN_IF_ERROR(lab_->SetLink(link.spec));
-        LYNX_ASSIGN_OR_RETURN(measured, lab_->Measure());
-        std::fprintf(stderr, "link %s: %.1f Mbit/s of payload, round trip %.3f ms\n",
-                     link.name.c_str(), measured.bits_per_second / 1e6, measured.rtt_s * 1e3);
-      }
-      LYNX_RETURN_IF_ERROR(WarmUp());
-      for (const int num_tokens : grid_.prompt_tokens) {
-        for (const bool busy : grid_.busy) {
-          LYNX_RETURN_IF_ERROR(MeasureVariants(link, measured, num_tokens, busy));
-        }
+  // With daemons of its own: connections and estimates remember the link that they were made on.
+  absl::Status MeasureLink(const HandoffGrid::Link& link) {
+    LYNX_RETURN_IF_ERROR(StartClusters(link.shaped));
+    LinkMeasurement measured;
+    if (link.shaped) {
+      LYNX_RETURN_IF_ERROR(lab_->SetLink(link.spec));
+      LYNX_ASSIGN_OR_RETURN(measured, lab_->Measure());
+      std::fprintf(stderr, "link %s: %.1f Mbit/s of payload, round trip %.3f ms\n",
+                   link.name.c_str(), measured.bits_per_second / 1e6, measured.rtt_s * 1e3);
+    }
+    LYNX_RETURN_IF_ERROR(WarmUp());
+    for (const int num_tokens : grid_.prompt_tokens) {
+      for (const bool busy : grid_.busy) {
+        LYNX_RETURN_IF_ERROR(MeasureVariants(link, measured, num_tokens, busy));
       }
     }
     std::lock_guard lock(mutex_);
@@ -201,7 +199,7 @@ class HandoffBench {
     return *clusters_.at({variant.codec, variant.anchor});
   }
 
-  // So that no variant's first request pays for connections, or goes by another link's rate.
+  // So that no variant's first request pays for connections, or knows nothing of the link's rate.
   absl::Status WarmUp() {
     HandoffPrompt prompt;
     prompt.tokens.assign(questions_.load_tokens.begin(),

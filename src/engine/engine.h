@@ -55,7 +55,7 @@ struct EngineOptions {
   // is not what the prefill side would say.
   VerifyMode verify = VerifyMode::kResidual;
   int max_local_prefill_length = 128;  // decode role: shorter (uncached) prompts stay here
-  int max_prefill_attempts = 3;        // decode role: then the request fails
+  int max_prefill_attempts = 3;        // decode role: failed ones in a row, then the request fails
   int retry_backoff_ms = 0;  // decode role: pause before the second attempt, doubled for each more
   int remote_wait_ms = 10000;  // decode role: how long a request waits for a usable prefill daemon
   // decode role: received KV equals the prefill side's bit for bit (false for lossy codecs and

@@ -33,36 +33,6 @@ struct Loaded {
   }
 };
 
-std::vector<float> Logits(SequenceRunner& runner, int chunk) {
-  runner.FreeAll();
-  TestSequence sequence = runner.NewSequence(kNumTokens);
-  return runner.Feed(sequence, RandomTokens(kNumTokens, runner.vocab_size(), 1), chunk,
-                     SequenceRunner::Rows::kAll);
-}
-
-// The same sequence, 40 tokens at a time, between two strangers that move by 7 and by 1.
-std::vector<float> LogitsInCompany(SequenceRunner& runner) {
-  runner.FreeAll();
-  const int vocab_size = runner.vocab_size();
-  const auto tokens = RandomTokens(kNumTokens, vocab_size, 1);
-  const auto before = RandomTokens(kNumTokens, vocab_size, 2);
-  const auto after = RandomTokens(kNumTokens, vocab_size, 3);
-  TestSequence ours = runner.NewSequence(kNumTokens);
-  TestSequence first = runner.NewSequence(kNumTokens);
-  TestSequence last = runner.NewSequence(kNumTokens);
-  std::vector<float> logits;
-  for (int at = 0; at < kNumTokens; at += 40) {
-    const size_t n = std::min(40, kNumTokens - at);
-    const SequenceRunner::Part parts[] = {{&first, std::span(before).subspan(first.length, 7)},
-                                          {&ours, std::span(tokens).subspan(at, n)},
-                                          {&last, std::span(after).subspan(last.length, 1)}};
-    const auto rows = runner.Step(parts, SequenceRunner::Rows::kAll);
-    const auto begin = rows.begin() + 7 * vocab_size;
-    logits.insert(logits.end(), begin, begin + static_cast<std::ptrdiff_t>(n) * vocab_size);
-  }
-  return logits;
-}
-
 float RootMeanSquareError(const std::vector<float>& a, const std::vector<float>& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
@@ -84,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(TinyModels, SimtModel, testing::ValuesIn(TinyModels()),
 // neither may be much further from float32 than the other.
 TEST_P(SimtModel, IsAsNearToFloat32AsTheCpu) {
   const auto logits = [&](std::unique_ptr<Backend> backend) {
-    return Logits(*Loaded(GetParam().path, std::move(backend)).runner, kMaxRows);
+    return LogitsAlone(*Loaded(GetParam().path, std::move(backend)).runner, kNumTokens, kMaxRows);
   };
   const auto want = logits(cpu::CpuBackend::Create({.compute = Compute::kF32}));
   const auto fast = logits(cpu::CpuBackend::Create({.compute = Compute::kFast}));
@@ -99,17 +69,17 @@ TEST_P(SimtModel, IsAsNearToFloat32AsTheCpu) {
 
 TEST_P(SimtModel, SameBitsInAnyChunksAndCompany) {
   Loaded m(GetParam().path, MakeSimtBackend());
-  const std::vector<float> want = Logits(*m.runner, kMaxRows);
-  EXPECT_EQ(NumDifferent(want, Logits(*m.runner, 64)), 0u);
-  EXPECT_EQ(NumDifferent(want, Logits(*m.runner, 7)), 0u);
-  EXPECT_EQ(NumDifferent(want, LogitsInCompany(*m.runner)), 0u);
+  const std::vector<float> want = LogitsAlone(*m.runner, kNumTokens, kMaxRows);
+  EXPECT_EQ(NumDifferent(want, LogitsAlone(*m.runner, kNumTokens, 64)), 0u);
+  EXPECT_EQ(NumDifferent(want, LogitsAlone(*m.runner, kNumTokens, 7)), 0u);
+  EXPECT_EQ(NumDifferent(want, LogitsInCompany(*m.runner, kNumTokens, 40)), 0u);
 }
 
 // More rows than logits are kept of at once; every third one's logits go to the host instead.
 TEST_P(SimtModel, ChoosesAsTheSampler) {
   Loaded m(GetParam().path, MakeSimtBackend());
   const int vocab_size = m.runner->vocab_size();
-  const std::vector<float> logits = Logits(*m.runner, kMaxRows);
+  const std::vector<float> logits = LogitsAlone(*m.runner, kNumTokens, kMaxRows);
 
   m.runner->FreeAll();
   const TestSequence sequence = m.runner->NewSequence(kNumTokens);

@@ -35,7 +35,7 @@ class VerifyPolicy {
     return residual_ns == kNotKnown || source_ns < residual_ns;
   }
 
-  // Of the bytes after anchors; 0: not known.
+  // Of the bytes after anchors, or of the link; 0: not known.
   double bytes_per_second() const { return bytes_per_ns_.value() * 1e9; }
 
   static constexpr int64_t kNotKnown = 0;

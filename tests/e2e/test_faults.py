@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons that die and clients that leave: no hang, no leaked block, and the same tokens."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -133,22 +134,31 @@ def test_another_prefill_daemon_takes_over(how):
         cluster.wait_until_idle()
 
 
-def test_no_attempt_to_hand_over_succeeds():
-    """The daemons' KV transports cannot reach each other, though their RPCs do."""
+@contextlib.contextmanager
+def deaf_prefill_daemon(num_sound):
+    """A client of a cluster whose first prefill daemon hears RPCs, but no KV transport; the other
+    `num_sound` ones are sound."""
     with tempfile.TemporaryDirectory() as directory:
-        gateway, prefill, decode = free_port(), free_port(), free_port()
+        gateway, decode, *prefill = (free_port() for _ in range(3 + num_sound))
         config = os.path.join(directory, "cluster.yaml")
+        urls = ", ".join(f"'127.0.0.1:{port}'" for port in prefill)
         with open(config, "w") as f:
             f.write(f"port: {gateway}\nmodel: {MODEL}\nthreads: 1\n"
-                    f"context_servers: {{urls: ['127.0.0.1:{prefill}']}}\n"
+                    f"context_servers: {{num_instances: {len(prefill)}, urls: [{urls}]}}\n"
                     f"generation_servers: {{urls: ['127.0.0.1:{decode}']}}\n")
         log = open(os.path.join(directory, "log"), "w+")
         processes = []
+
+        def start(role, *args, **environment):
+            processes.append(subprocess.Popen([LYNX, role, "--config", config, *args], stdout=log,
+                                              stderr=log, env={**os.environ, **environment}))
+
         try:
-            for role, environment in (("prefill", {"UCX_TLS": "self"}), ("decode", {}),
-                                      ("gateway", {})):
-                processes.append(subprocess.Popen([LYNX, role, "--config", config], stdout=log,
-                                                  stderr=log, env={**os.environ, **environment}))
+            start("prefill", "--index", "0", UCX_TLS="self")
+            for index in range(1, len(prefill)):
+                start("prefill", "--index", str(index))
+            start("decode")
+            start("gateway")
             with httpx.Client(base_url=f"http://127.0.0.1:{gateway}", timeout=120) as http:
                 end = time.time() + 60
                 while True:
@@ -159,20 +169,40 @@ def test_no_attempt_to_hand_over_succeeds():
                         pass
                     assert time.time() < end, open(log.name).read()[-3000:]
                     time.sleep(0.1)
-                body = {"prompt": own_prompts(http)[14], "max_tokens": 4}
-                response = http.post("/v1/completions", json=body)
-                assert response.status_code == 502, response.text
-                error = response.json()["error"]
-                print(json.dumps(error))
-                message = error.pop("message")
-                assert message.startswith("hand-off 3 of 3 failed: "), message
-                assert response.json() == {"error": {"message": message, "type": "upstream_error",
-                                                     "param": None, "code": "kv_transfer_failed"}}
+                yield http
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
             for process in processes:
                 process.wait(30)
+
+
+def test_no_attempt_to_hand_over_succeeds():
+    """The daemons' KV transports cannot reach each other, though their RPCs do."""
+    with deaf_prefill_daemon(num_sound=0) as http:
+        response = http.post("/v1/completions",
+                             json={"prompt": own_prompts(http)[14], "max_tokens": 4})
+        assert response.status_code == 502, response.text
+        error = response.json()["error"]
+        print(json.dumps(error))
+        message = error.pop("message")
+        assert message.startswith("hand-off 3 of 3 failed: "), message
+        assert error == {"type": "upstream_error", "param": None, "code": "kv_transfer_failed"}
+
+
+def test_a_request_goes_where_it_has_not_failed():
+    """The deaf daemon's attempts fail soon, so that it always has the fewest open ones."""
+    with deaf_prefill_daemon(num_sound=1) as http:
+        prompt = own_prompts(http)[14]
+
+        def ask(i):
+            return http.post("/v1/completions", json={
+                "prompt": prompt, "max_tokens": 4, "temperature": 0, "cache_salt": str(i)})
+
+        with ThreadPoolExecutor(6) as pool:
+            responses = list(pool.map(ask, range(12)))
+        assert [r.status_code for r in responses] == [200] * 12, [r.text for r in responses]
+        assert len({r.json()["choices"][0]["text"] for r in responses}) == 1
 
 
 def test_decode_daemon_killed_mid_stream(cluster):

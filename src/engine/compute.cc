@@ -111,9 +111,15 @@ void EngineImpl::UseDraftLogits(const BatchEntry& entry) {
   s.timeline.Mark(Event::kFirstDraft, Now());
   ++s.timeline.num_drafted;
   AddDraft(s, choice);
-  s.drafting_paused = !MayDraft(s);
   StartRound(s);
-  if (s.drafting_paused && !s.attempt->round_open) PromoteOnce(s);
+  PauseDrafting(s);
+}
+
+// Unless another draft is worth a row.
+void EngineImpl::PauseDrafting(Sequence& s) {
+  const bool enough = !MayDraft(s);
+  s.drafting_paused = enough || SourceKeepsUp(*s.attempt);
+  if (enough && !s.attempt->round_open) PromoteOnce(s);
 }
 
 void EngineImpl::AddDraft(Sequence& s, const Choice& choice) {

@@ -151,6 +151,7 @@ void EngineImpl::ContinueHandoff(Sequence& s) {
   } else if (a.first_token_known) {
     s.state = State::kDrafting;
     PromoteIfSlow(s);
+    PauseDrafting(s);
   }
 }
 

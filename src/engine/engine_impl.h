@@ -142,6 +142,7 @@ class EngineImpl final : public Engine {
   void CountDrafts(Sequence& s);
   void UncountDrafts(Sequence& s);
   bool MayDraft(const Sequence& s) const;
+  void PauseDrafting(Sequence& s);
   bool HasRoomForDraft(const Sequence& s) const;
 
   // decode_handoff.cc
@@ -170,6 +171,7 @@ class EngineImpl final : public Engine {
   bool WorthARound(Sequence& s);
   int NumWorthJudging(const Sequence& s) const;
   void PromoteIfSlow(Sequence& s);
+  bool SourceKeepsUp(const HandoffAttempt& a) const;
   void ForgoVerification(HandoffAttempt& attempt);
   void UseReport(Sequence& s, RemotePrefillEvent& report);
   absl::Status CheckReport(const Sequence& s, const RemotePrefillEvent& report) const;

@@ -42,6 +42,7 @@ struct HandoffAttempt {
   // What the prefill side does beside sending: kResidual, kSource (also for kAuto) or kHold.
   VerifyMode verify = VerifyMode::kResidual;
   bool source_goes_on = false;  // as the last report says
+  int64_t source_step_ns = 0;   // the same; 0: not known
   bool round_open = false;      // drafts are with the prefill side
   uint32_t round = 0;           // the last that was sent
   int round_num_drafts = 0;

@@ -14,8 +14,9 @@
 //      and one more go up. Rounds that come while a step runs wait for its end: the last counts
 // Decode side: drafts on the anchor as always, sends them back when no round is open or the open
 // one has become twice as long, publishes what comes, and goes on drafting after it. Drafts that
-// are hardly worth a row are not sent. While the prefill side goes on by itself (kAuto) drafts are
-// only sent where they are well ahead of it. Where its answers come slowly the target is pulled
+// are hardly worth a row are not sent. While the prefill side goes on by itself (kAuto) nothing is
+// drafted unless its steps are longer than those here, and drafts are only sent where they are well
+// ahead of it. Where its answers come slowly the target is pulled
 // with the anchors, as for a sequence that is stalled. When the target has landed, the KV of what
 // was published meanwhile is computed again in the pass that judges the drafts left over.
 #include <algorithm>
@@ -30,6 +31,10 @@ namespace {
 // step of several rows takes longer there than one of one. Where drafts are often wrong, one is
 // dropped before there are so many.
 constexpr int kLeastLead = 8;
+
+// Steps of a prefill side that goes on by itself, in steps here, up to which no draft gets that far
+// ahead of it in good time.
+constexpr double kLeastSlowness = 1.5;
 
 // Of a step with prompts, answers that go on by themselves take at most one part in so many.
 constexpr int64_t kLeastPromptRatio = 8;
@@ -86,6 +91,13 @@ void EngineImpl::StartRound(Sequence& s) {
                    .round = a.round,
                    .position = s.num_tokens(),
                    .drafts = {s.drafts.begin(), s.drafts.begin() + num_drafts}});
+}
+
+// Whether what the prefill side says by itself comes as fast as drafts would.
+bool EngineImpl::SourceKeepsUp(const HandoffAttempt& a) const {
+  return a.source_goes_on && a.source_step_ns > 0 &&
+         static_cast<double>(a.source_step_ns) <=
+             kLeastSlowness * static_cast<double>(answer_step_ns_);
 }
 
 // Of the drafts, by what a row takes here. Beside the rows of prompts it takes next to nothing.
@@ -151,6 +163,7 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
     a.round_sent_ns = Now();
   }
   a.source_goes_on = report.goes_on;
+  a.source_step_ns = report.step_ns;
   if (report.cannot_verify) ForgoVerification(a);
   AcceptFromSource(s, report.verified);
   if (s.state == State::kFinished) return;
@@ -158,8 +171,7 @@ void EngineImpl::UseReport(Sequence& s, RemotePrefillEvent& report) {
   StartRound(s);
   if (s.state != State::kDrafting) return;
   PromoteIfSlow(s);
-  s.drafting_paused = !MayDraft(s);
-  if (s.drafting_paused && !a.round_open) PromoteOnce(s);
+  PauseDrafting(s);
 }
 
 // Final tokens, which may agree with the drafts. Those left after the last of them stay.

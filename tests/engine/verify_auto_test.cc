@@ -34,6 +34,7 @@ struct Situation {
   int64_t target_ms = 0;
   double promoted_share = 1;  // of what is left of the target's way, once it goes first
   int anchor_bits = 2;        // its quality
+  int prefill_slowness = 1;   // steps of the prefill side in such ones of the decode side
 };
 
 // One request on two machines, each with a clock of its own that runs on with the work.
@@ -44,7 +45,7 @@ class Simulation {
     pair_.link.anchor_bits = now.anchor_bits;
     pair_.link.allow = [this](Stage stage) { return MayLand(stage); };
     pair_.prefill_model.on_forward = [this](const ForwardBatch& batch) {
-      prefill_ns_ += StepNs(batch);
+      prefill_ns_ += now_.prefill_slowness * StepNs(batch);
     };
     pair_.decode_model.on_forward = [this](const ForwardBatch& batch) {
       pair_.clock_ns += StepNs(batch);
@@ -162,6 +163,19 @@ TEST(VerifyAuto, IsAboutAsGoodAsTheBestOfTheOthers) {
 }
 
 // They would save less than their rows take in the step that judges them.
+TEST(VerifyAuto, NothingIsDraftedWhileThePrefillSideKeepsUp) {
+  Simulation equal(VerifyMode::kAuto, {.anchor_ms = 20, .target_ms = 2000, .anchor_bits = 7});
+  Simulation slow(VerifyMode::kAuto,
+                  {.anchor_ms = 20, .target_ms = 2000, .anchor_bits = 7, .prefill_slowness = 4});
+  for (int i = 0; i < 2; ++i) {  // from the first one step times are known
+    equal.Run(Question(i));
+    slow.Run(Question(i));
+  }
+  // Before it has said that it goes on, and until its step of a whole block's rows is forgotten.
+  EXPECT_LE(equal.num_drafted(), kNumTokens / 3);
+  EXPECT_GE(slow.num_drafted(), kNumTokens / 2);
+}
+
 TEST(VerifyAuto, DoubtfulDraftsAreLeftOutWhenTheTargetLands) {
   Simulation simulation(VerifyMode::kResidual,
                         {.anchor_ms = 100, .target_ms = 2000, .anchor_bits = 0});

@@ -2,11 +2,10 @@
 #include "formats/json_object.h"
 
 #include <limits>
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "formats/file_error.h"
+#include "formats/json_guard.h"
 #include "formats/mapped_file.h"
 
 namespace lynx {
@@ -14,51 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 64;
-
-// Reads a text without keeping it, for what json itself lets through: duplicate keys and bottomless
-// nesting. A parse with a callback would do the same in quadratic time.
-class ParseGuard final : public nlohmann::json_sax<Json> {
- public:
-  const std::string& complaint() const { return complaint_; }
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override {
-    keys_.emplace_back();
-    return Enter();
-  }
-  bool key(string_t& key) override {
-    if (keys_.back().insert(key).second) return true;
-    return Complain("duplicate key " + Printable(key));
-  }
-  bool end_object() override {
-    keys_.pop_back();
-    return Leave();
-  }
-  bool start_array(size_t) override { return Enter(); }
-  bool end_array() override { return Leave(); }
-  bool parse_error(size_t, const std::string&, const Json::exception&) override {
-    return Complain("syntax error");
-  }
-
- private:
-  bool Enter() { return ++depth_ <= kMaxDepth || Complain("nested too deeply"); }
-  bool Leave() { return --depth_ >= 0; }
-  bool Complain(std::string complaint) {
-    complaint_ = std::move(complaint);
-    return false;
-  }
-
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
-  int depth_ = 0;
-  std::string complaint_;
-};
+constexpr JsonLimits kLimits = {.max_depth = 64, .unique_keys = true};
 
 std::string Shown(const Json& value) {
   return Printable(value.dump(-1, ' ', true, Json::error_handler_t::replace));
@@ -77,11 +32,10 @@ absl::StatusOr<JsonObject> JsonObject::Read(const std::string& path) {
 
 absl::StatusOr<JsonObject> JsonObject::Parse(std::string_view text, const std::string& file) {
   if (text.empty()) return FileError(file, "JSON", "empty");
-  ParseGuard guard;
-  if (!Json::sax_parse(text.begin(), text.end(), &guard)) {
-    return FileError(file, "JSON", guard.complaint());
-  }
+  const absl::Status checked = CheckJson(text, kLimits);
+  if (!checked.ok()) return FileError(file, "JSON", checked);
   Json value = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return FileError(file, "JSON", "syntax error");
   if (!value.is_object()) return FileError(file, "JSON", "not an object");
   return JsonObject(file, "", std::move(value));
 }

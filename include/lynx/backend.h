@@ -59,7 +59,11 @@ enum class WeightType : uint8_t {
   kQ8_0,
   kQ4_K,
   kQ5_K,
-  kQ6_K
+  kQ6_K,
+  kQ2_K,
+  kQ3_K,
+  kIQ4_NL,
+  kIQ4_XS
 };
 
 // A matrix as it lies in a (mapped) file: n rows (outputs) of k elements (inputs).

@@ -20,6 +20,7 @@ constexpr BlockShape WeightBlock(WeightType type) {
     case WeightType::kBf16:
       return {1, 2};
     case WeightType::kQ4_0:
+    case WeightType::kIQ4_NL:
       return {32, 18};
     case WeightType::kQ4_1:
       return {32, 20};
@@ -35,6 +36,12 @@ constexpr BlockShape WeightBlock(WeightType type) {
       return {256, 176};
     case WeightType::kQ6_K:
       return {256, 210};
+    case WeightType::kQ2_K:
+      return {256, 84};
+    case WeightType::kQ3_K:
+      return {256, 110};
+    case WeightType::kIQ4_XS:
+      return {256, 136};
   }
   return {};
 }

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "kernels/common/iq4_value.h"
+
 namespace lynx::cpu {
 namespace {
 
@@ -142,6 +144,73 @@ void DecodeQ6_K(const std::byte* block, float* out) {
   }
 }
 
+// scales[16], codes[64], d, dmin. A byte of scales has the scale of 16 elements in its low nibble,
+// their minimum in the high one. Halves of 128 elements; in each, four groups of 32 share the
+// bytes of codes, two bits for each.
+void DecodeQ2_K(const std::byte* block, float* out) {
+  const float d = LoadHalf(block + 80);
+  const float dmin = LoadHalf(block + 82);
+  for (int i = 0; i < 16; ++i, out += 16) {
+    const int scale_min = Byte(block + i);
+    const float scale = d * float(scale_min & 15);
+    const float min = dmin * float(scale_min >> 4);
+    const std::byte* q = block + 16 + i / 8 * 32 + i % 2 * 16;
+    const int shift = i / 2 % 4 * 2;
+#pragma GCC unroll 1
+    for (int j = 0; j < 16; ++j) out[j] = scale * float((Byte(q + j) >> shift) & 3) - min;
+  }
+}
+
+// Sixteen 6-bit scales in 12 bytes, 32 more than what they mean: four bits as nibbles of bytes
+// 0..7, the low nibbles first, and two bits in bytes 8..11, four scales to a byte.
+int UnpackScaleQ3_K(const std::byte* scales, int i) {
+  const int low = (Byte(scales + i % 8) >> (i / 8 * 4)) & 15;
+  const int high = (Byte(scales + 8 + i % 4) >> (i / 4 * 2)) & 3;
+  return (low | (high << 4)) - 32;
+}
+
+// high[32], codes[64], scales[12], d. Codes as in Q2_K, with bit i of high[j] as the third bit of
+// element j of the i-th group of 32. A scale covers 16 elements.
+void DecodeQ3_K(const std::byte* block, float* out) {
+  const float d = LoadHalf(block + 108);
+  for (int i = 0; i < 16; ++i, out += 16) {
+    const float scale = d * float(UnpackScaleQ3_K(block + 96, i));
+    const std::byte* high = block + i % 2 * 16;
+    const std::byte* low = block + 32 + i / 8 * 32 + i % 2 * 16;
+    const int high_shift = i / 2, low_shift = i / 2 % 4 * 2;
+#pragma GCC unroll 1
+    for (int j = 0; j < 16; ++j) {
+      const int q =
+          ((Byte(low + j) >> low_shift) & 3) | (((Byte(high + j) >> high_shift) & 1) << 2);
+      out[j] = scale * float(q - 4);
+    }
+  }
+}
+
+// Codes as in Q4_0, each for a value of a table.
+void DecodeIQ4Codes(const std::byte* q, float scale, float* out) {
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) out[j] = scale * float(Iq4Value(Byte(q + j) & 15));
+#pragma GCC unroll 1
+  for (int j = 0; j < 16; ++j) out[j + 16] = scale * float(Iq4Value(Byte(q + j) >> 4));
+}
+
+void DecodeIQ4_NL(const std::byte* block, float* out) {
+  DecodeIQ4Codes(block + 2, LoadHalf(block), out);
+}
+
+// d, high, low[4], then 16 bytes of codes for every 32 elements. The scale of group i is 32 less
+// than six bits: a nibble of low[i / 2] and bits 2 i and 2 i + 1 of the 16-bit word high.
+void DecodeIQ4_XS(const std::byte* block, float* out) {
+  const float d = LoadHalf(block);
+  const int high_bits = Load<uint16_t>(block + 2);
+  for (int i = 0; i < 8; ++i) {
+    const int low = (Byte(block + 4 + i / 2) >> (i % 2 * 4)) & 15;
+    const int high = (high_bits >> (2 * i)) & 3;
+    DecodeIQ4Codes(block + 8 + 16 * i, d * float((low | (high << 4)) - 32), out + 32 * i);
+  }
+}
+
 template <void (*kDecode)(const std::byte*, float*)>
 void DecodeBlocks(BlockShape block, const std::byte* row, int64_t k, float* out) {
   for (int64_t i = 0; i < k; i += block.elements, row += block.bytes) kDecode(row, out + i);
@@ -177,6 +246,14 @@ void DequantizeRow(WeightType type, const std::byte* row, int64_t k, float* out)
       return DecodeBlocks<DecodeQ5_K>(block, row, k, out);
     case WeightType::kQ6_K:
       return DecodeBlocks<DecodeQ6_K>(block, row, k, out);
+    case WeightType::kQ2_K:
+      return DecodeBlocks<DecodeQ2_K>(block, row, k, out);
+    case WeightType::kQ3_K:
+      return DecodeBlocks<DecodeQ3_K>(block, row, k, out);
+    case WeightType::kIQ4_NL:
+      return DecodeBlocks<DecodeIQ4_NL>(block, row, k, out);
+    case WeightType::kIQ4_XS:
+      return DecodeBlocks<DecodeIQ4_XS>(block, row, k, out);
   }
 }
 

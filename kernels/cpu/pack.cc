@@ -88,10 +88,16 @@ void LoadBlock(WeightType type, const std::byte* row, int64_t k, int64_t b, floa
     case WeightType::kQ5_0:
       WidenQ5_0(block, out.scales, codes);
       break;
+    case WeightType::kIQ4_NL:
+      WidenIQ4_NL(block, out.scales, codes);
+      break;
     case WeightType::kQ5_1:
     case WeightType::kQ4_K:
     case WeightType::kQ5_K:
     case WeightType::kQ6_K:
+    case WeightType::kQ2_K:
+    case WeightType::kQ3_K:
+    case WeightType::kIQ4_XS:
       if (first % format.elements == 0) DequantizeRow(type, block, format.elements, floats);
       QuantizeQ8_0(floats + first % format.elements, out.scales, codes);
       break;

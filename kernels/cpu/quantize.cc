@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/common/iq4_value.h"
 #include "kernels/cpu/dequantize.h"
 
 namespace lynx::cpu {
@@ -49,6 +50,15 @@ void WidenQ5_0(const std::byte* block, uint16_t* scale, int8_t* codes) {
     const int q = std::to_integer<int>(block[6 + j]);
     codes[j] = static_cast<int8_t>(((q & 15) | (int((high >> j) & 1) << 4)) - 16);
     codes[j + 16] = static_cast<int8_t>(((q >> 4) | (int((high >> (j + 16)) & 1) << 4)) - 16);
+  }
+}
+
+void WidenIQ4_NL(const std::byte* block, uint16_t* scale, int8_t* codes) {
+  std::memcpy(scale, block, sizeof(*scale));
+  for (int j = 0; j < 16; ++j) {
+    const int q = std::to_integer<int>(block[2 + j]);
+    codes[j] = static_cast<int8_t>(Iq4Value(q & 15));
+    codes[j + 16] = static_cast<int8_t>(Iq4Value(q >> 4));
   }
 }
 

@@ -19,5 +19,7 @@ void QuantizeQ8_0(const float* x, uint16_t* scale, int8_t* codes);
 
 // One block of Q5_0 as Q8_0, without any error.
 void WidenQ5_0(const std::byte* block, uint16_t* scale, int8_t* codes);
+// The same of IQ4_NL.
+void WidenIQ4_NL(const std::byte* block, uint16_t* scale, int8_t* codes);
 
 }  // namespace lynx::cpu

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/common/half.h"
+#include "kernels/common/iq4_value.h"
 #include "kernels/cuda/device.cuh"
 #include "lynx/backend.h"
 
@@ -84,6 +85,30 @@ __device__ inline float ElementQ6K(FileBlock block, int i) {
   return scale * static_cast<float>((low | high << 4) - 32);
 }
 
+__device__ inline float ElementQ2K(FileBlock block, int i) {
+  const int scale_min = ByteAt(block, i / 16);
+  const float scale = HalfAt(block, 80) * static_cast<float>(scale_min & 15);
+  const float min = HalfAt(block, 82) * static_cast<float>(scale_min >> 4);
+  const int code = (ByteAt(block, 16 + i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2)) & 3;
+  return scale * static_cast<float>(code) - min;
+}
+__device__ inline float ElementQ3K(FileBlock block, int i) {
+  const int group = i / 16;
+  const int scale_low = (ByteAt(block, 96 + group % 8) >> (group / 8 * 4)) & 15;
+  const int scale_high = (ByteAt(block, 104 + group % 4) >> (group / 4 * 2)) & 3;
+  const float scale = HalfAt(block, 108) * static_cast<float>((scale_low | scale_high << 4) - 32);
+  const int low = (ByteAt(block, 32 + i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2)) & 3;
+  const int high = (ByteAt(block, i % 32) >> (i / 32)) & 1;
+  return scale * static_cast<float>((low | high << 2) - 4);
+}
+__device__ inline float ElementIQ4XS(FileBlock block, int i) {
+  const int group = i / 32;
+  const int low = (ByteAt(block, 4 + group / 2) >> (group % 2 * 4)) & 15;
+  const int high = (ByteAt(block, 2 + group / 4) >> (group % 4 * 2)) & 3;
+  const float scale = HalfAt(block, 0) * static_cast<float>((low | high << 4) - 32);
+  return scale * static_cast<float>(Iq4Value(NibbleAt(block + 8 + 16 * group, i % 32)));
+}
+
 // Element i of a block (the whole row for the formats without blocks).
 __device__ inline float ElementOf(WeightType type, FileBlock block, int i) {
   switch (type) {
@@ -114,6 +139,14 @@ __device__ inline float ElementOf(WeightType type, FileBlock block, int i) {
       return ElementQ5K(block, i);
     case WeightType::kQ6_K:
       return ElementQ6K(block, i);
+    case WeightType::kQ2_K:
+      return ElementQ2K(block, i);
+    case WeightType::kQ3_K:
+      return ElementQ3K(block, i);
+    case WeightType::kIQ4_NL:
+      return HalfAt(block, 0) * static_cast<float>(Iq4Value(NibbleAt(block + 2, i)));
+    case WeightType::kIQ4_XS:
+      return ElementIQ4XS(block, i);
   }
   return 0;
 }

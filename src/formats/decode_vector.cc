@@ -42,7 +42,13 @@ Scales ScalesOf(WeightType type) {
     case WeightType::kQ4_0:
     case WeightType::kQ5_0:
     case WeightType::kQ8_0:
+    case WeightType::kIQ4_NL:
+    case WeightType::kIQ4_XS:
       return {0, 1};
+    case WeightType::kQ2_K:
+      return {80, 2};
+    case WeightType::kQ3_K:
+      return {108, 1};
     case WeightType::kQ6_K:
       return {208, 1};
     default:

@@ -211,7 +211,8 @@ absl::Status ReadSpecialIds(const JsonObject& json, const std::string& directory
                             ModelConfig& config) {
   std::vector<JsonObject> sources;
   const std::string generation = directory + "/generation_config.json";
-  if (std::filesystem::exists(generation)) {
+  std::error_code ignored;
+  if (std::filesystem::exists(generation, ignored)) {
     LYNX_ASSIGN_OR_RETURN(JsonObject source, JsonObject::Read(generation));
     sources.push_back(std::move(source));
   }

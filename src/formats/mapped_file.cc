@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace lynx {
@@ -28,6 +29,13 @@ absl::StatusOr<std::span<const std::byte>> MapDescriptor(int fd, const std::stri
   return std::span(static_cast<const std::byte*>(data), size);
 }
 
+// What a clone has in the place of a large file.
+bool IsLfsPointer(std::span<const std::byte> bytes) {
+  constexpr std::string_view kStart = "version https://git-lfs.github.com/spec/";
+  return bytes.size() >= kStart.size() &&
+         std::memcmp(bytes.data(), kStart.data(), kStart.size()) == 0;
+}
+
 }  // namespace
 
 MappedFile::MappedFile(std::string path, std::span<const std::byte> bytes)
@@ -44,7 +52,11 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   auto bytes = MapDescriptor(fd, path);
   close(fd);
   if (!bytes.ok()) return bytes.status();
-  return std::unique_ptr<MappedFile>(new MappedFile(path, *bytes));
+  std::unique_ptr<MappedFile> file(new MappedFile(path, *bytes));
+  if (IsLfsPointer(*bytes)) {
+    return Error(path, "a Git LFS pointer, not the file itself (git lfs pull fetches it)");
+  }
+  return file;
 }
 
 }  // namespace lynx

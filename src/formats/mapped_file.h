@@ -13,7 +13,8 @@ namespace lynx {
 // A regular file mapped read-only. Pages are read when they are touched.
 class MappedFile {
  public:
-  // kInvalidArgument "PATH: reason" when it cannot be opened or is not a regular file.
+  // kInvalidArgument "PATH: reason" when it cannot be opened, is not a regular file or only says
+  // where Git LFS keeps the file.
   static absl::StatusOr<std::unique_ptr<MappedFile>> Open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

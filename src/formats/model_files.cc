@@ -143,15 +143,35 @@ absl::Status ReadShards(const std::string& directory, const std::string& index_p
   return FileError(index_path, "tensor " + Printable(tensor), "is not in " + Printable(shard));
 }
 
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// Most repositories of GGUF files hold several of one model: which one is the user's choice.
+absl::Status CheckNotOfGguf(const std::string& directory) {
+  if (Exists(directory + "/config.json")) return absl::OkStatus();
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".gguf") names.insert(it->path().filename());
+  }
+  if (names.empty()) return absl::OkStatus();
+  return FileError(directory, "config.json",
+                   absl::StrCat("missing; of the GGUF files here name one, as ", directory, "/",
+                                Printable(*names.begin())));
+}
+
 absl::StatusOr<std::unique_ptr<ModelFiles>> OpenDirectory(const std::string& directory) {
+  LYNX_RETURN_IF_ERROR(CheckNotOfGguf(directory));
   auto files = std::make_unique<LoadedFiles>();
   LYNX_ASSIGN_OR_RETURN(files->description, ReadHfDescription(directory));
   std::string weights = directory + "/model.safetensors";
-  if (fs::exists(weights)) {
+  if (Exists(weights)) {
     LYNX_ASSIGN_OR_RETURN(auto file, MappedFile::Open(weights));
     LYNX_ASSIGN_OR_RETURN(files->tensor_list, ReadSafetensors(*file));
     files->shards.push_back(std::move(file));
-  } else if (fs::exists(weights + ".index.json")) {
+  } else if (Exists(weights + ".index.json")) {
     weights += ".index.json";
     LYNX_RETURN_IF_ERROR(ReadShards(directory, weights, *files));
   } else {

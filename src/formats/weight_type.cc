@@ -8,48 +8,45 @@
 namespace lynx {
 namespace {
 
+// enum ggml_type, by number; with those that ggml itself does not read any more.
+constexpr std::array kGgmlNames = {
+    "F32",   "F16",        "Q4_0",       "Q4_1",       "Q4_2",     "Q4_3",     "Q5_0",
+    "Q5_1",  "Q8_0",       "Q8_1",       "Q2_K",       "Q3_K",     "Q4_K",     "Q5_K",
+    "Q6_K",  "Q8_K",       "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",  "IQ1_S",    "IQ4_NL",
+    "IQ3_S", "IQ2_S",      "IQ4_XS",     "I8",         "I16",      "I32",      "I64",
+    "F64",   "IQ1_M",      "BF16",       "Q4_0_4_4",   "Q4_0_4_8", "Q4_0_8_8", "TQ1_0",
+    "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4",    "NVFP4"};
+
 struct TypeRow {
   WeightType type;
-  uint32_t ggml;  // enum ggml_type
-  const char* name;
-};
-
-constexpr std::array<TypeRow, 11> kTypes = {{
-    {WeightType::kF32, 0, "F32"},
-    {WeightType::kF16, 1, "F16"},
-    {WeightType::kBf16, 30, "BF16"},
-    {WeightType::kQ4_0, 2, "Q4_0"},
-    {WeightType::kQ4_1, 3, "Q4_1"},
-    {WeightType::kQ5_0, 6, "Q5_0"},
-    {WeightType::kQ5_1, 7, "Q5_1"},
-    {WeightType::kQ8_0, 8, "Q8_0"},
-    {WeightType::kQ4_K, 12, "Q4_K"},
-    {WeightType::kQ5_K, 13, "Q5_K"},
-    {WeightType::kQ6_K, 14, "Q6_K"},
-}};
-
-// Types that ggml defines and Lynx does not read.
-struct ForeignType {
   uint32_t ggml;
-  const char* name;
 };
-constexpr std::array<ForeignType, 22> kForeignTypes = {{
-    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
-    {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
-    {24, "I8"},      {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},
-    {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},  {40, "NVFP4"},
+constexpr std::array<TypeRow, 15> kTypes = {{
+    {WeightType::kF32, 0},
+    {WeightType::kF16, 1},
+    {WeightType::kBf16, 30},
+    {WeightType::kQ4_0, 2},
+    {WeightType::kQ4_1, 3},
+    {WeightType::kQ5_0, 6},
+    {WeightType::kQ5_1, 7},
+    {WeightType::kQ8_0, 8},
+    {WeightType::kQ4_K, 12},
+    {WeightType::kQ5_K, 13},
+    {WeightType::kQ6_K, 14},
+    {WeightType::kQ2_K, 10},
+    {WeightType::kQ3_K, 11},
+    {WeightType::kIQ4_NL, 20},
+    {WeightType::kIQ4_XS, 23},
 }};
-
-const TypeRow& Row(WeightType type) {
-  for (const TypeRow& row : kTypes) {
-    if (row.type == type) return row;
-  }
-  __builtin_unreachable();
-}
 
 }  // namespace
 
-const char* WeightTypeName(WeightType type) { return Row(type).name; }
+const char* WeightTypeName(WeightType type) {
+  for (const TypeRow& row : kTypes) {
+    if (row.type == type) return kGgmlNames[row.ggml];
+  }
+  __builtin_unreachable();
+}
 
 std::optional<WeightType> WeightTypeFromGgml(uint32_t number) {
   for (const TypeRow& row : kTypes) {
@@ -59,13 +56,8 @@ std::optional<WeightType> WeightTypeFromGgml(uint32_t number) {
 }
 
 std::string GgmlTypeText(uint32_t number) {
-  for (const TypeRow& row : kTypes) {
-    if (row.ggml == number) return absl::StrCat("type ", number, " (", row.name, ")");
-  }
-  for (const ForeignType& foreign : kForeignTypes) {
-    if (foreign.ggml == number) return absl::StrCat("type ", number, " (", foreign.name, ")");
-  }
-  return absl::StrCat("type ", number);
+  if (number >= kGgmlNames.size()) return absl::StrCat("type ", number);
+  return absl::StrCat("type ", number, " (", kGgmlNames[number], ")");
 }
 
 std::optional<WeightType> WeightTypeFromSafetensors(std::string_view dtype) {

@@ -47,7 +47,9 @@ TEST(CheckFiniteTest, FindsTheScalesOfEveryFormat) {
   for (const Format& f : {Format{WeightType::kQ4_0, 0, 2}, Format{WeightType::kQ4_1, 0, 4},
                           Format{WeightType::kQ5_0, 0, 2}, Format{WeightType::kQ5_1, 0, 4},
                           Format{WeightType::kQ8_0, 0, 2}, Format{WeightType::kQ4_K, 0, 4},
-                          Format{WeightType::kQ5_K, 0, 4}, Format{WeightType::kQ6_K, 208, 2}}) {
+                          Format{WeightType::kQ5_K, 0, 4}, Format{WeightType::kQ6_K, 208, 2},
+                          Format{WeightType::kQ2_K, 80, 4}, Format{WeightType::kQ3_K, 108, 2},
+                          Format{WeightType::kIQ4_NL, 0, 2}, Format{WeightType::kIQ4_XS, 0, 2}}) {
     const auto block_bytes = static_cast<size_t>(WeightBlock(f.type).bytes);
     for (size_t at = 0; at < block_bytes; at += 2) {
       std::vector<std::byte> data(2 * block_bytes);  // the second block is the one at fault

@@ -140,11 +140,47 @@ TEST_F(GgufTest, OptionalBiasesAndAWindowAreRead) {
   EXPECT_EQ(files->config().sliding_window, 16);
 }
 
+// Numbers, block lengths and bytes of ggml.h and ggml-common.h.
+TEST_F(GgufTest, ReadsEveryTypeInItsBlocks) {
+  const struct {
+    uint32_t number;
+    WeightType type;
+    uint64_t elements, bytes;
+  } types[] = {
+      {0, WeightType::kF32, 1, 4},         {1, WeightType::kF16, 1, 2},
+      {30, WeightType::kBf16, 1, 2},       {2, WeightType::kQ4_0, 32, 18},
+      {3, WeightType::kQ4_1, 32, 20},      {6, WeightType::kQ5_0, 32, 22},
+      {7, WeightType::kQ5_1, 32, 24},      {8, WeightType::kQ8_0, 32, 34},
+      {12, WeightType::kQ4_K, 256, 144},   {13, WeightType::kQ5_K, 256, 176},
+      {14, WeightType::kQ6_K, 256, 210},   {10, WeightType::kQ2_K, 256, 84},
+      {11, WeightType::kQ3_K, 256, 110},   {20, WeightType::kIQ4_NL, 32, 18},
+      {23, WeightType::kIQ4_XS, 256, 136},
+  };
+  for (const auto& t : types) {
+    auto builder = GgufBuilder::TinyLlama();
+    builder.Tensor("blk.0.extra.weight", {2 * t.elements, 3}, t.number, 6 * t.bytes);
+    const auto files = OpenModel(builder);
+    ASSERT_NE(files, nullptr);
+    EXPECT_EQ(files->tensors().back().type, t.type) << t.number;
+    EXPECT_EQ(files->tensors().back().bytes, 6 * t.bytes) << t.number;
+    if (t.elements == 1) continue;
+    builder = GgufBuilder::TinyLlama();
+    builder.Tensor("blk.0.extra.weight", {t.elements + 1, 3}, t.number, 6 * t.bytes);
+    EXPECT_THAT(ErrorOf(builder), HasSubstr(absl::StrCat("is not a multiple of the ", t.elements,
+                                                         "-element block of ")));
+  }
+}
+
 TEST_F(GgufTest, NamesFileTensorAndTypeOfWhatItDoesNotRead) {
-  auto builder = GgufBuilder::TinyLlama();
-  builder.Tensor("blk.0.extra.weight", {256}, 10, 84);
-  EXPECT_THAT(ErrorOf(builder),
-              HasSubstr("model.gguf: tensor blk.0.extra.weight: type 10 (Q2_K) is not supported"));
+  for (const auto& [number, name] :
+       {std::pair{16, "IQ2_XXS"}, std::pair{19, "IQ1_S"}, std::pair{21, "IQ3_S"},
+        std::pair{34, "TQ1_0"}, std::pair{35, "TQ2_0"}, std::pair{39, "MXFP4"}}) {
+    auto builder = GgufBuilder::TinyLlama();
+    builder.Tensor("blk.0.extra.weight", {256}, number, 256);
+    EXPECT_THAT(ErrorOf(builder),
+                HasSubstr(absl::StrCat("model.gguf: tensor blk.0.extra.weight: type ", number, " (",
+                                       name, ") is not supported")));
+  }
   EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().U32("llama.rope.dimension_count", 2)),
               HasSubstr("llama.rope.dimension_count: 2 differs"));
   EXPECT_THAT(ErrorOf(GgufBuilder::TinyLlama().U32("llama.expert_count", 8)),
@@ -254,6 +290,22 @@ TEST_F(GgufTest, NoSuchFileAndNotAFile) {
               HasSubstr("/nowhere/x.gguf: no such file"));
   EXPECT_THAT(std::string(GgufFile::Open(directory_.path()).status().message()),
               HasSubstr("not a regular file"));
+}
+
+TEST_F(GgufTest, AClonesPointerIsNamed) {
+  const std::string path = directory_.Write(
+      "model.gguf", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 138\n");
+  EXPECT_EQ(std::string(ModelFiles::Open(path).status().message()),
+            path + ": a Git LFS pointer, not the file itself (git lfs pull fetches it)");
+}
+
+TEST_F(GgufTest, ADirectoryOfThemIsNoModel) {
+  directory_.Write("b.gguf", "");
+  directory_.Write("a-00001-of-00002.gguf", "");
+  const auto files = ModelFiles::Open(directory_.path());
+  EXPECT_EQ(std::string(files.status().message()),
+            directory_.path() + ": config.json: missing; of the GGUF files here name one, as " +
+                directory_.path() + "/a-00001-of-00002.gguf");
 }
 
 // Bytes flipped, cut or repeated anywhere: an answer or an error, never a crash.

@@ -22,10 +22,11 @@ namespace lynx::cpu {
 namespace {
 
 const std::map<std::string, WeightType> kTypes = {
-    {"F16", WeightType::kF16},   {"BF16", WeightType::kBf16}, {"Q4_0", WeightType::kQ4_0},
-    {"Q4_1", WeightType::kQ4_1}, {"Q5_0", WeightType::kQ5_0}, {"Q5_1", WeightType::kQ5_1},
-    {"Q8_0", WeightType::kQ8_0}, {"Q4_K", WeightType::kQ4_K}, {"Q5_K", WeightType::kQ5_K},
-    {"Q6_K", WeightType::kQ6_K}};
+    {"F16", WeightType::kF16},       {"BF16", WeightType::kBf16},    {"Q4_0", WeightType::kQ4_0},
+    {"Q4_1", WeightType::kQ4_1},     {"Q5_0", WeightType::kQ5_0},    {"Q5_1", WeightType::kQ5_1},
+    {"Q8_0", WeightType::kQ8_0},     {"Q4_K", WeightType::kQ4_K},    {"Q5_K", WeightType::kQ5_K},
+    {"Q6_K", WeightType::kQ6_K},     {"Q2_K", WeightType::kQ2_K},    {"Q3_K", WeightType::kQ3_K},
+    {"IQ4_NL", WeightType::kIQ4_NL}, {"IQ4_XS", WeightType::kIQ4_XS}};
 
 TEST(DequantizeTest, SmallVectors) {
   std::ifstream file(LYNX_SOURCE_DIR "/tests/kernels_cpu/data/dequantize.txt");
@@ -44,7 +45,7 @@ TEST(DequantizeTest, SmallVectors) {
     }
     ++num_blocks;
   }
-  EXPECT_EQ(num_blocks, 30);
+  EXPECT_EQ(num_blocks, 42);
 }
 
 TEST(DequantizeTest, ReferenceVectors) {
@@ -129,19 +130,24 @@ TEST(QuantizeTest, Q8_0KeepsZeroAndSurvivesExtremes) {
   EXPECT_EQ(codes[4], 0);
 }
 
-TEST(QuantizeTest, Q5_0WidensWithoutError) {
+void ExpectExactWidening(WeightType type, void (*widen)(const std::byte*, uint16_t*, int8_t*)) {
   std::mt19937 rng(2);
   for (int round = 0; round < 100; ++round) {
     std::byte block[22];
     for (std::byte& b : block) b = std::byte(rng() & 255);
     block[1] &= std::byte(0x3f);  // a finite scale
     float want[32];
-    DequantizeRow(WeightType::kQ5_0, block, 32, want);
+    DequantizeRow(type, block, 32, want);
     uint16_t scale;
     int8_t codes[32];
-    WidenQ5_0(block, &scale, codes);
+    widen(block, &scale, codes);
     for (int i = 0; i < 32; ++i) ASSERT_EQ(HalfToFloat(scale) * float(codes[i]), want[i]);
   }
+}
+
+TEST(QuantizeTest, WidensWithoutError) {
+  ExpectExactWidening(WeightType::kQ5_0, WidenQ5_0);
+  ExpectExactWidening(WeightType::kIQ4_NL, WidenIQ4_NL);
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ CodeBlock CodesOf(const WeightView& view, int64_t row, int64_t b) {
       int8_t codes[32];
       if (view.type == WeightType::kQ5_0) {
         WidenQ5_0(block, &scale, codes);
+      } else if (view.type == WeightType::kIQ4_NL) {
+        WidenIQ4_NL(block, &scale, codes);
       } else {
         QuantizeQ8_0(&values[b * 32], &scale, codes);
       }
@@ -330,8 +332,7 @@ TEST_P(GemmTest, ErrorAgainstFloat64IsThatOfTheFormats) {
           x_sum += std::fabs(xv), w_sum += std::fabs(wv);
         }
         code_error += x_max / 254 * w_sum;
-        const bool requantized = type == WeightType::kQ5_1 || type == WeightType::kQ4_K ||
-                                 type == WeightType::kQ5_K || type == WeightType::kQ6_K;
+        const bool requantized = type == WeightType::kQ5_1 || WeightBlock(type).elements == 256;
         if (requantized) code_error += (w_max / 254 + w_max / 1024) * (x_sum + 32 * x_max / 254);
       }
       double bound = kInputs * std::ldexp(magnitude, -23);
@@ -349,13 +350,21 @@ TEST(PackWeightTest, SaysWhatIsKeptInMemory) {
   const struct {
     WeightType file, memory;
     size_t bytes;  // of 32 x 512
-  } cases[] = {
-      {WeightType::kF32, WeightType::kBf16, 32768},  {WeightType::kF16, WeightType::kBf16, 32768},
-      {WeightType::kBf16, WeightType::kBf16, 32768}, {WeightType::kQ4_0, WeightType::kQ4_0, 9216},
-      {WeightType::kQ4_1, WeightType::kQ4_1, 10240}, {WeightType::kQ5_0, WeightType::kQ8_0, 17408},
-      {WeightType::kQ5_1, WeightType::kQ8_0, 17408}, {WeightType::kQ8_0, WeightType::kQ8_0, 17408},
-      {WeightType::kQ4_K, WeightType::kQ8_0, 17408}, {WeightType::kQ5_K, WeightType::kQ8_0, 17408},
-      {WeightType::kQ6_K, WeightType::kQ8_0, 17408}};
+  } cases[] = {{WeightType::kF32, WeightType::kBf16, 32768},
+               {WeightType::kF16, WeightType::kBf16, 32768},
+               {WeightType::kBf16, WeightType::kBf16, 32768},
+               {WeightType::kQ4_0, WeightType::kQ4_0, 9216},
+               {WeightType::kQ4_1, WeightType::kQ4_1, 10240},
+               {WeightType::kQ5_0, WeightType::kQ8_0, 17408},
+               {WeightType::kQ5_1, WeightType::kQ8_0, 17408},
+               {WeightType::kQ8_0, WeightType::kQ8_0, 17408},
+               {WeightType::kQ4_K, WeightType::kQ8_0, 17408},
+               {WeightType::kQ5_K, WeightType::kQ8_0, 17408},
+               {WeightType::kQ6_K, WeightType::kQ8_0, 17408},
+               {WeightType::kQ2_K, WeightType::kQ8_0, 17408},
+               {WeightType::kQ3_K, WeightType::kQ8_0, 17408},
+               {WeightType::kIQ4_NL, WeightType::kQ8_0, 17408},
+               {WeightType::kIQ4_XS, WeightType::kQ8_0, 17408}};
   for (const auto& c : cases) {
     const Matrix w(c.file, 32, 512, 1);
     const auto packed = fast->PackWeight(w.view());

@@ -14,10 +14,11 @@
 
 namespace lynx::cpu {
 
-inline constexpr WeightType kAllTypes[] = {WeightType::kF32,  WeightType::kF16,  WeightType::kBf16,
-                                           WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0,
-                                           WeightType::kQ5_1, WeightType::kQ8_0, WeightType::kQ4_K,
-                                           WeightType::kQ5_K, WeightType::kQ6_K};
+inline constexpr WeightType kAllTypes[] = {
+    WeightType::kF32,  WeightType::kF16,    WeightType::kBf16,  WeightType::kQ4_0,
+    WeightType::kQ4_1, WeightType::kQ5_0,   WeightType::kQ5_1,  WeightType::kQ8_0,
+    WeightType::kQ4_K, WeightType::kQ5_K,   WeightType::kQ6_K,  WeightType::kQ2_K,
+    WeightType::kQ3_K, WeightType::kIQ4_NL, WeightType::kIQ4_XS};
 
 // Where the binary16 scales of a block stand.
 inline std::vector<int> ScaleOffsets(WeightType type) {
@@ -29,6 +30,10 @@ inline std::vector<int> ScaleOffsets(WeightType type) {
       return {0, 2};
     case WeightType::kQ6_K:
       return {208};
+    case WeightType::kQ2_K:
+      return {80, 82};
+    case WeightType::kQ3_K:
+      return {108};
     default:
       return {0};
   }

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tests/kernels_cpu/paged_kv.h"
+#include "tests/kernels_cpu/supported_targets.h"
 
 namespace lynx::cpu {
 namespace {
@@ -20,9 +23,32 @@ std::vector<std::byte> Bytes(const PagedKv& kv) {
   return {view.base, view.base + view.layout.block_bytes() * view.num_blocks};
 }
 
-// Writes `values` as rows of these groups into layer 1 of a fresh pool of 8 blocks.
+// Numbers that a cache cannot hold, and those that round at an edge.
+std::vector<float> FloatsWithExtremes(size_t n, uint32_t seed) {
+  std::vector<float> x = RandomFloats(n, seed, 100.0f);
+  const float inf = std::numeric_limits<float>::infinity();
+  const float extremes[] = {inf,
+                            -inf,
+                            std::numeric_limits<float>::quiet_NaN(),
+                            -std::bit_cast<float>(0x7f800001u),
+                            std::numeric_limits<float>::max(),
+                            -0x1.fefffep127f,
+                            -0.0f,
+                            1e-41f,
+                            0x1.018p0f,
+                            0x1.028p0f};
+  for (size_t i = 0; 7 * i < n; ++i) x[7 * i] = extremes[i % std::size(extremes)];
+  return x;
+}
+
+// Writes random numbers as rows of these groups into layer 1 of a fresh pool of 8 blocks.
 struct WrittenPool {
-  WrittenPool(const KvLayout& layout, std::vector<RowGroup> groups, int num_threads)
+  struct How {
+    int num_threads = 1;
+    Target target = Target::kAuto;
+    bool with_extremes = false;
+  };
+  WrittenPool(const KvLayout& layout, std::vector<RowGroup> groups, const How& how)
       : kv(layout, 8) {
     int num_rows = 0;
     for (RowGroup& group : groups) {
@@ -30,9 +56,9 @@ struct WrittenPool {
       num_rows += group.num_rows;
     }
     const size_t n = size_t(num_rows) * layout.num_kv_heads * layout.head_dim;
-    k = RandomFloats(n, 1, 100.0f);
-    v = RandomFloats(n, 2, 100.0f);
-    CpuBackend::Create({.num_threads = num_threads})
+    k = how.with_extremes ? FloatsWithExtremes(n, 1) : RandomFloats(n, 1, 100.0f);
+    v = how.with_extremes ? FloatsWithExtremes(n, 2) : RandomFloats(n, 2, 100.0f);
+    CpuBackend::Create({.num_threads = how.num_threads, .target = how.target})
         ->KvWrite({.k = k.data(), .v = v.data(), .layer = 1, .pool = kv.view(), .groups = groups});
   }
   PagedKv kv;
@@ -42,6 +68,26 @@ struct WrittenPool {
 class KvWrite : public testing::TestWithParam<std::tuple<KvDtype, int>> {
  protected:
   KvLayout layout() const { return Layout(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+
+  // What the reference stores of the same numbers.
+  PagedKv Wanted(const WrittenPool& written, const RowGroup& group) const {
+    PagedKv want(layout(), 8);
+    const int head_dim = layout().head_dim;
+    for (int i = 0; i < group.num_rows * 3; ++i) {
+      const int at = group.position + i / 3, head = i % 3;
+      const auto write = [&](auto element) {
+        using T = decltype(element);
+        const auto tile = [&](KvKind kind) {
+          const BlockId block = group.block_table[at / kBlockSize];
+          return reinterpret_cast<T*>(want.view().tile(block, 1, kind, head));
+        };
+        KvWriteTokenRef(&written.k[i * head_dim], &written.v[i * head_dim], head_dim,
+                        at % kBlockSize, tile(KvKind::kKey), tile(KvKind::kValue));
+      };
+      layout().dtype == KvDtype::kBf16 ? write(Bf16()) : write(0.0f);
+    }
+    return want;
+  }
 };
 INSTANTIATE_TEST_SUITE_P(All, KvWrite,
                          testing::Combine(testing::Values(KvDtype::kBf16, KvDtype::kF32),
@@ -52,31 +98,23 @@ TEST_P(KvWrite, StoresEveryTokenAtItsSlotAndNothingElse) {
   for (const auto& [position, num_rows] :
        {std::pair{0, 1}, {0, 64}, {63, 1}, {63, 2}, {10, 31}, {1, 150}, {127, 65}, {32, 96}}) {
     const RowGroup group = {.num_rows = num_rows, .position = position, .block_table = table};
-    for (int num_threads : {1, 2}) {
-      const WrittenPool written(layout(), {group}, num_threads);
-      PagedKv want(layout(), 8);
-      const int head_dim = layout().head_dim;
-      for (int i = 0; i < num_rows * 3; ++i) {
-        const int at = position + i / 3, head = i % 3;
-        const auto write = [&](auto element) {
-          using T = decltype(element);
-          const auto tile = [&](KvKind kind) {
-            return reinterpret_cast<T*>(want.view().tile(table[at / kBlockSize], 1, kind, head));
-          };
-          KvWriteTokenRef(&written.k[i * head_dim], &written.v[i * head_dim], head_dim,
-                          at % kBlockSize, tile(KvKind::kKey), tile(KvKind::kValue));
-        };
-        layout().dtype == KvDtype::kBf16 ? write(Bf16()) : write(0.0f);
-      }
-      ASSERT_TRUE(Bytes(written.kv) == Bytes(want))
-          << num_threads << " threads, rows " << position << " + " << num_rows;
-    }
+    std::optional<PagedKv> want;
+    const auto check = [&](Target target, int num_threads) {
+      const WrittenPool written(
+          layout(), {group}, {.num_threads = num_threads, .target = target, .with_extremes = true});
+      if (!want) want = Wanted(written, group);
+      ASSERT_TRUE(Bytes(written.kv) == Bytes(*want))
+          << TargetName(target) << ", " << num_threads << " threads, rows " << position << " + "
+          << num_rows;
+    };
+    for (Target target : SupportedTargets()) check(target, 1);
+    check(Target::kAuto, 2);
   }
 }
 
 TEST_P(KvWrite, TilesAreChannelsByTokensAndTokensByChannels) {
   const BlockId table[] = {3};
-  const WrittenPool written(layout(), {{.num_rows = 1, .position = 17, .block_table = table}}, 1);
+  const WrittenPool written(layout(), {{.num_rows = 1, .position = 17, .block_table = table}}, {});
   const bool bf16 = layout().dtype == KvDtype::kBf16;
   const int head_dim = layout().head_dim;
   for (int head = 0; head < 3; ++head) {
@@ -97,7 +135,7 @@ TEST(KvWriteTest, GroupsOfSeveralSequences) {
                          {{.num_rows = 3, .position = 62, .block_table = a},
                           {},
                           {.num_rows = 1, .position = 9, .block_table = b}},
-                         2);
+                         {.num_threads = 2});
   const auto key = [&](int row) { return ToFloat(ToBf16(both.k[row * 3 * 16])); };
   EXPECT_EQ(both.kv.At(1, 1, KvKind::kKey, 0, 62), key(0));
   EXPECT_EQ(both.kv.At(1, 1, KvKind::kKey, 0, 63), key(1));

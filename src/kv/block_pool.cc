@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv/block_pool.h"
 
+#include <algorithm>
+
 #include "lynx/status.h"
 
 namespace lynx {
@@ -14,6 +16,7 @@ std::optional<BlockId> BlockPool::Allocate() {
   const BlockId id = free_.first;
   if (id < 0) return std::nullopt;
   Remove(free_, id);
+  num_ever_used_ = std::max(num_ever_used_, id + 1);
   blocks_[id].num_requests = 1;
   ++num_request_owned_;
   return id;
@@ -69,6 +72,7 @@ std::optional<BlockId> BlockPool::oldest_cached() const {
 }
 
 void BlockPool::Lend(BlockId id) {
+  num_ever_used_ = std::max(num_ever_used_, id + 1);
   Add(id, &Block::num_loans);
   ++num_lent_;
 }

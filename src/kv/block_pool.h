@@ -45,6 +45,8 @@ class BlockPool {
 
   bool owned(BlockId block) const { return blocks_[block].num_owners() > 0; }
   BlockCounts counts() const;
+  // Blocks that may have been given out at some time: those below this number.
+  int num_ever_used() const { return num_ever_used_; }
 
   // For the prefix cache: its content is (no longer) worth keeping.
   void Remember(BlockId block);
@@ -82,6 +84,7 @@ class BlockPool {
   std::vector<Block> blocks_;
   List free_, cached_;
   int num_request_owned_ = 0;
+  int num_ever_used_ = 0;
   int num_lent_ = 0;
   std::function<void()> make_room_;
 };

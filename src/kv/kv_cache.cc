@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv/kv_cache.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+
 namespace lynx {
 
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::Create(std::span<Backend* const> backends,
@@ -36,6 +40,21 @@ KvCache::KvCache(std::vector<Buffer> memory, const KvLayout& layout, int num_blo
   }
   for (const Buffer& part : memory_) shards_.push_back(part.get());
   view_.shards = shards_;
+}
+
+bool KvCache::PrepareMore(int num_blocks) {
+  constexpr size_t kPart = size_t{2} << 20;  // a large page
+  const size_t end = std::min(num_blocks, view_.num_blocks) * view_.layout.block_bytes();
+  const size_t end_of_part = end / memory_.size();
+  if (prepared_bytes_ >= end_of_part) return false;
+  for (const Buffer& memory : memory_) {
+    if (!memory.get_deleter().backend->is_host()) return false;
+    // Kernels before Linux 5.14 refuse; then a block takes memory when it is written.
+    madvise(memory.get() + prepared_bytes_, std::min(kPart, end_of_part - prepared_bytes_),
+            MADV_POPULATE_WRITE);
+  }
+  prepared_bytes_ += kPart;
+  return true;
 }
 
 }  // namespace lynx

@@ -14,8 +14,8 @@
 namespace lynx {
 
 // Owns num_blocks * block_bytes of memory, all zeros, in equal parts of the back-ends: each holds a
-// run of the KV heads. On the CPU a block takes memory when it is first written. Lives as long as
-// the daemon; the back-ends outlive it.
+// run of the KV heads. On the CPU a block takes memory when it is first written, or prepared. Lives
+// as long as the daemon; the back-ends outlive it.
 class KvCache {
  public:
   // kResourceExhausted when a back-end has not so much memory. The number of KV heads is a multiple
@@ -29,6 +29,10 @@ class KvCache {
   }
 
   const KvPoolView& view() const { return view_; }
+  // Gives the first num_blocks blocks memory, some MiB at a call, without changing what they hold:
+  // a step would wait for it, in a virtual machine that has never used it for milliseconds a MiB.
+  // False when they all have it. One thread.
+  bool PrepareMore(int num_blocks);
   size_t bytes() const { return view_.num_blocks * view_.layout.block_bytes(); }
 
  private:
@@ -37,6 +41,7 @@ class KvCache {
   const std::vector<Buffer> memory_;  // [rank]
   std::vector<std::byte*> shards_;    // [rank], where there are several
   KvPoolView view_;
+  size_t prepared_bytes_ = 0;  // of each part
 };
 
 }  // namespace lynx

@@ -18,6 +18,17 @@ TEST(BlockPool, GivesEveryBlockOnceThenNothing) {
   EXPECT_EQ(pool.counts().request, 5);
 }
 
+TEST(BlockPool, KnowsWhatWasNeverGivenOut) {
+  BlockPool pool(4);
+  EXPECT_EQ(pool.num_ever_used(), 0);
+  const BlockId first = *pool.Allocate();
+  pool.Allocate();
+  pool.ReleaseRequest(first);
+  EXPECT_EQ(pool.num_ever_used(), 2);
+  pool.Allocate();
+  EXPECT_EQ(pool.num_ever_used(), 3);
+}
+
 // The rule that keeps a late byte of a transfer out of another request's KV.
 TEST(BlockPool, ABlockIsFreeOnlyWhenRequestAndTransferAreDone) {
   BlockPool pool(1);

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kv/kv_cache.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -19,6 +25,36 @@ TEST(KvCache, IsAlignedZeroedAndAsLargeAsAsked) {
   std::byte* last = view.tile(4, 1, KvKind::kValue, 2) + layout.tile_bytes() - 1;
   EXPECT_EQ(last, view.base + (*cache)->bytes() - 1);
   *last = std::byte{1};
+}
+
+// Of the pages of a cache, how many have memory.
+size_t NumResidentPages(const KvCache& cache) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((cache.bytes() + page - 1) / page);
+  EXPECT_EQ(mincore(cache.view().base, cache.bytes(), pages.data()), 0);
+  return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+}
+
+TEST(KvCache, PreparesTheFirstBlocksPartByPart) {
+  const KvLayout layout{.num_layers = 8, .num_kv_heads = 8, .head_dim = 64};  // 1 MiB a block
+  auto backend = cpu::CpuBackend::Create({});
+  const auto cache = *KvCache::Create(*backend, layout, 64);
+  const size_t block_pages = layout.block_bytes() / sysconf(_SC_PAGESIZE);
+  cache->view().base[5] = std::byte{7};
+  EXPECT_FALSE(cache->PrepareMore(0));
+  EXPECT_TRUE(cache->PrepareMore(5));
+  int num_parts = 1;
+  while (cache->PrepareMore(5)) ++num_parts;
+  EXPECT_GE(num_parts, 2);
+  if (madvise(cache->view().base, 1, MADV_POPULATE_WRITE) != 0) GTEST_SKIP() << "Linux before 5.14";
+  EXPECT_GE(NumResidentPages(*cache), 5 * block_pages);
+  EXPECT_LT(NumResidentPages(*cache), 64 * block_pages);
+  EXPECT_EQ(cache->view().base[5], std::byte{7});
+  while (cache->PrepareMore(1000)) {
+  }
+  EXPECT_EQ(NumResidentPages(*cache), 64 * block_pages);
+  EXPECT_EQ(cache->view().base[5], std::byte{7});
+  EXPECT_EQ(cache->view().base[cache->bytes() - 1], std::byte{0});
 }
 
 TEST(KvCache, RefusesNonsense) {

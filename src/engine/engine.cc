@@ -46,6 +46,8 @@ namespace {
 constexpr int64_t kIdleNs = 1'000'000'000;
 constexpr int64_t kRetryNs = 20'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
+// KV memory that an idle engine has ready beyond what was ever used.
+constexpr int64_t kPreparedBytes = int64_t{256} << 20;
 
 absl::Status CheckOptions(const EngineOptions& o, const Engine::Peers& peers) {
   const auto bad = [](const char* name, int64_t value, int64_t least) {
@@ -169,6 +171,7 @@ void EngineImpl::Run() {
   while (true) {
     if (Step()) continue;
     if (stopping_ == Stopping::kNow || (stopping_ == Stopping::kDrain && Idle())) break;
+    if (Idle() && PrepareMemory()) continue;
     inbox_->Wait(waiting_.empty() ? kIdleNs : kRetryNs);
   }
   inbox_->Close();
@@ -179,6 +182,13 @@ void EngineImpl::Stop(bool drain) { inbox_->Push(StopCommand{drain}); }
 
 bool EngineImpl::Idle() const {
   return waiting_.empty() && seated_.empty() && pins_.empty() && sending_.empty();
+}
+
+// A part of what the next prompts will write, if it has no memory yet.
+bool EngineImpl::PrepareMemory() {
+  const auto block_bytes = static_cast<int64_t>(kv_cache_->view().layout.block_bytes());
+  const int ahead = static_cast<int>(std::max<int64_t>(1, kPreparedBytes / block_bytes));
+  return kv_cache_->PrepareMore(pool_.num_ever_used() + ahead);
 }
 
 void EngineImpl::AbortAll() {

@@ -61,6 +61,7 @@ class EngineImpl final : public Engine {
 
   // engine.cc
   bool Idle() const;
+  bool PrepareMemory();
   void AbortAll();
   void RefuseRest();
   bool Schedule();

@@ -3,11 +3,12 @@
 """vllm_bench.py --lynx PROGRAM --vllm PROGRAM DIRECTORY: speeds of `lynx serve --colocated` beside
 those of `vllm serve` on the CPU, the same Hugging Face directory, BF16, in alternation.
 
-Both servers run all the time, one of them idle; neither has a prefix cache to use, as every round has
-new prompts. `lynx bench serve` asks them. Standard output has JSON lines: `setting` of vLLM; `run` for
-every round of each program; `ratio` for every case with the median, least and largest of both and of
-their ratio round by round. A prompt's speed is its tokens by the time to the first token, a batch's the
-sequences by the time per output token, so HTTP and the schedulers are part of both."""
+Both servers run all the time, one of them idle: a worker of vLLM spins for a second after an answer, so
+each turn begins after a rest. Neither has a prefix cache to use, as every round has new prompts. `lynx
+bench serve` asks them. Standard output has JSON lines: `setting` of vLLM; `run` for every round of each
+program; `ratio` for every case with the median, least and largest of both and of their ratio round by
+round. A prompt's speed is its tokens by the time to the first token, a batch's the sequences by the time
+per output token, so HTTP and the schedulers are part of both."""
 
 import argparse
 import contextlib
@@ -90,7 +91,8 @@ def measure(args, case, urls):
     """Figures of each program, one of every round."""
     options, figure, tokens = CASES[case]
     options = {"base-url": urls["lynx"], "peer": f"vllm={urls['vllm']}", "endpoint": "/v1/completions",
-               "rounds": args.rounds, "temperature": 0, "max-concurrency": 1, **options}
+               "rounds": args.rounds, "temperature": 0, "max-concurrency": 1,
+               "turn-pause-sec": args.pause, **options}
     command = [args.lynx, "bench", "serve", "--ignore-eos"]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
@@ -128,6 +130,7 @@ def main():
     parser.add_argument("--preload", default="", help="libraries for vLLM's LD_PRELOAD")
     parser.add_argument("--cases", default=list(CASES), type=lambda s: s.split(","),
                         help=f"of {','.join(CASES)}")
+    parser.add_argument("--pause", default=2, type=float, help="rest before each turn, seconds")
     parser.add_argument("--rounds", default=5, type=int, help="5 or more")
     args = parser.parse_args()
     if unknown := [case for case in args.cases if case not in CASES]:
@@ -135,7 +138,8 @@ def main():
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # servers end, too
     with vllm_server(args) as vllm, lynx_server(args) as lynx:
-        say(type="setting", bind=args.bind, preload=args.preload, threads=args.threads)
+        say(type="setting", bind=args.bind, preload=args.preload, threads=args.threads,
+            pause=args.pause)
         for case in args.cases:
             speeds = measure(args, case, {"lynx": lynx, "vllm": vllm})
             say(type="ratio", model=os.path.basename(os.path.abspath(args.model)), case=case,

@@ -23,6 +23,11 @@ void AddServerFlags(CLI::App& command, BenchServeOptions* o) {
   command.add_option("--rounds", o->rounds, "Rounds with peers")
       ->check(CLI::Range(5, 10000))
       ->capture_default_str();
+  command
+      .add_option("--turn-pause-sec", o->turn_pause_s,
+                  "Rest before each server's turn, for what still spins after the one before")
+      ->check(NumberIn(0, 3600))
+      ->capture_default_str();
   command.add_option("--label", o->label, "Name of the server at --base-url in reports")
       ->capture_default_str();
   command.add_option("--endpoint", o->endpoint, "Path of the API")

@@ -273,6 +273,7 @@ absl::Status ServeBench::Compare() {
     WarmUp(target, num_warmups);
   }
   const auto run = [&](size_t server, int round) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(options_.turn_pause_s));
     const LoadResult load = Load(targets_[server], PromptsOf(round), round);
     const ServeMetrics metrics =
         ComputeServeMetrics(load.answers, load.duration_ns, slo_, options_.metric_percentiles);

@@ -34,7 +34,8 @@ struct BenchServeOptions {
   double max_seconds = 0;   // 0: no limit
   int num_warmups = 0;
   int ready_check_timeout_s = 600;
-  int rounds = 5;  // with peers
+  int rounds = 5;           // with peers
+  double turn_pause_s = 0;  // with peers
 
   bool ignore_eos = false;
   double temperature = -1;           // negative: the server's

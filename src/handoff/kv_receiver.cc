@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "handoff/kv_receiver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/clock.h"
@@ -72,7 +73,14 @@ absl::Status KvReceiverImpl::Begin(const ReceiveJob& job) {
 bool KvReceiverImpl::Read(AttemptId id, int64_t soon_ns) {
   Section section(outbox_);
   const Attempt attempt = Find(id);
-  if (attempt == nullptr || attempt->all_landed() || TargetIsNear(*attempt, soon_ns)) return false;
+  if (attempt == nullptr || attempt->all_landed()) return false;
+  attempt->ask_again_ns = 0;
+  if (TargetIsNear(*attempt, soon_ns)) {
+    attempt->ask_again_ns = attempt->progress_ns + soon_ns;
+    ask_again_ns_ = std::min(ask_again_ns_, attempt->ask_again_ns);
+    work_.notify_all();
+    return false;
+  }
   attempt->asked_to_read = attempt->in_codec == ReceiveAttempt::InCodec::kDecode;
   attempt->being_read = !attempt->asked_to_read;
   return attempt->being_read;
@@ -83,6 +91,7 @@ void KvReceiverImpl::Refine(AttemptId id) {
   const Attempt attempt = Find(id);
   if (attempt == nullptr) return;
   attempt->being_read = attempt->asked_to_read = false;
+  attempt->ask_again_ns = 0;
   QueueDecodes(attempt);
 }
 

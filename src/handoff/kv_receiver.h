@@ -100,9 +100,9 @@ class KvReceiver {
   // sender has given it up already.
   virtual absl::Status Begin(const ReceiveJob& job) = 0;
   // After kAnchorLanded. True: the engine may read the blocks until it calls Refine or the attempt
-  // ends. False: not now. An event follows where a page is being decoded (kReadable), the target
-  // has landed, or the attempt is over; or the target is expected within soon_ns, unless that long
-  // nothing has come: ask again.
+  // ends. False: not now, because a page is being decoded, the target has landed or is expected
+  // within soon_ns, or the attempt is over. An event follows: kReadable, at the latest when nothing
+  // has come for soon_ns, or one that says that the target is here or the attempt has ended.
   virtual bool Read(AttemptId attempt, int64_t soon_ns) = 0;
   // The engine reads the blocks no more.
   virtual void Refine(AttemptId attempt) = 0;

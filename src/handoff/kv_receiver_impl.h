@@ -11,6 +11,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,6 +53,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   using Attempt = std::shared_ptr<ReceiveAttempt>;  // also held by the codec thread's current task
   using Kind = ReceiveEvent::Kind;
   using Section = Outbox<ReceiveEvent>::Section;
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   struct ChunkTask {  // check a landed chunk
     Attempt attempt;
     ChunkKey key;
@@ -84,6 +86,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   std::optional<Task> NextRefine();
   void QueueDecodes(const Attempt& attempt);
   void LeaveCodec(const Attempt& attempt);
+  void TellToAskAgain(int64_t now_ns);
   void FailStuckAttempts(int64_t now_ns);
   void RefuseLateChunks(int64_t now_ns);
 
@@ -137,6 +140,7 @@ class KvReceiverImpl final : public KvReceiver, public TransportHandler {
   std::deque<ChunkTask> later_queue_;
   std::deque<Attempt> decode_queue_;  // with an anchor that is due
   std::deque<Attempt> refine_queue_;  // with a page that is
+  int64_t ask_again_ns_ = kNever;     // the earliest of the attempts'
   ReceiverStats stats_;
   std::thread thread_;
 };

@@ -84,7 +84,8 @@ class ReceiveAttempt {
   int64_t progress_ns = 0;      // last time something arrived, or nothing was owed
   int num_stages_reported = 0;  // landed events sent
   bool being_read = false;      // by the engine: its pages are left alone
-  bool asked_to_read = false;   // and was told to wait
+  bool asked_to_read = false;   // and was told to wait for the codec thread
+  int64_t ask_again_ns = 0;     // and was told to wait for the target, until then; 0: was not
   // What the codec thread does for it. The terminal event waits for the end of that.
   enum class InCodec : uint8_t { kNothing, kCheck, kDecode } in_codec = InCodec::kNothing;
   bool in_anchor_queue = false, in_refine_queue = false;  // of the receiver

@@ -32,8 +32,9 @@ void KvReceiverImpl::Loop() {
       work_.wait(
           lock, [this] { return stopping_ || HasWork() || !attempts_.empty() || !early_.empty(); });
     } else {
-      work_.wait_for(lock, std::chrono::nanoseconds(next_timer_ns - MonotonicNs()),
-                     [this] { return stopping_ || HasWork(); });
+      const int64_t until_ns = std::min(next_timer_ns, ask_again_ns_);
+      work_.wait_for(lock, std::chrono::nanoseconds(until_ns - MonotonicNs()),
+                     [&] { return stopping_ || HasWork() || ask_again_ns_ < until_ns; });
     }
     if (stopping_) return;
   }
@@ -44,6 +45,7 @@ bool KvReceiverImpl::RunOneTask() {
   {
     Section section(outbox_);
     if (stopping_) return false;
+    if (const int64_t now = MonotonicNs(); now >= ask_again_ns_) TellToAskAgain(now);
     task = NextTask();
     if (!task) return false;
   }
@@ -177,6 +179,20 @@ void KvReceiverImpl::RunTimers(int64_t now_ns) {
   FailStuckAttempts(now_ns);
   RefuseLateChunks(now_ns);
   Pump();
+}
+
+// The target that Read has waited for is not here.
+void KvReceiverImpl::TellToAskAgain(int64_t now_ns) {
+  ask_again_ns_ = kNever;
+  for (const auto& [id, attempt] : attempts_) {
+    if (attempt->ask_again_ns == 0) continue;
+    if (now_ns >= attempt->ask_again_ns) {
+      attempt->ask_again_ns = 0;
+      Report(*attempt, Kind::kReadable);
+    } else {
+      ask_again_ns_ = std::min(ask_again_ns_, attempt->ask_again_ns);
+    }
+  }
 }
 
 void KvReceiverImpl::FailStuckAttempts(int64_t now_ns) {

@@ -40,6 +40,8 @@ struct EngineStats {  // a snapshot for /metrics; counters are cumulative
           finished_error = 0;
   int64_t leases_expired = 0;  // transfers that the receiver did not renew, among the failed
   int64_t transfers_failed = 0, local_prefills = 0, remote_prefills = 0;
+  // Decode side: prefill daemons whose last hand-off has failed, and how often one was passed over.
+  int64_t prefills_ejected = 0, prefill_ejections = 0;
   int64_t num_steps = 0, last_progress_ns = 0;
   // Hand-off, receiving side, by class: anchor, residual, exact.
   int64_t received_bytes[3] = {0, 0, 0};

@@ -23,6 +23,11 @@ bool IsFinal(const absl::Status& status) {
          absl::IsNotFound(status);
 }
 
+// Not by the request's own doing, or for want of room.
+bool MayFailOthers(const absl::Status& status) {
+  return !IsFinal(status) && !absl::IsResourceExhausted(status) && !absl::IsCancelled(status);
+}
+
 // What the client hears when no attempt is left: a transfer failed, unless a prefill daemon had a
 // reason of its own to refuse.
 absl::StatusCode FinalCode(const absl::Status& status) {
@@ -196,6 +201,7 @@ void EngineImpl::TrimDrafts(Sequence& s) {
 }
 
 void EngineImpl::OnAttemptFailed(Sequence& s, const absl::Status& status) {
+  if (MayFailOthers(status)) remote_->Failed(s.attempt->id, status);
   s.failed_at.push_back(s.attempt->where);
   const auto num_failed = static_cast<int>(s.failed_at.size());
   const bool has_begun = !s.timeline.token_ns.empty();

@@ -356,6 +356,10 @@ EngineStats EngineImpl::stats() const {
     std::lock_guard lock(stats_mutex_);
     stats = stats_;
   }
+  if (remote_ != nullptr) {
+    stats.prefills_ejected = remote_->stats().num_ejected;
+    stats.prefill_ejections = remote_->stats().num_ejections;
+  }
   if (receiver_ != nullptr) {
     const ReceiverStats r = receiver_->stats();
     std::copy(std::begin(r.bytes), std::end(r.bytes), std::begin(stats.received_bytes));

@@ -56,6 +56,11 @@ struct RemotePrefillEvent {
   absl::Status error;          // not OK: the attempt is over on that side
 };
 
+struct RemotePrefillStats {   // cumulative, but for the first
+  int num_ejected = 0;        // prefill daemons whose last hand-off that ended has failed
+  int64_t num_ejections = 0;  // failures that had one passed over for a while
+};
+
 class RemotePrefill {
  public:
   virtual ~RemotePrefill() = default;
@@ -69,8 +74,11 @@ class RemotePrefill {
   // After token 1, of an attempt whose KV is kept: the answer comes through its sink.
   virtual void Verify(const VerifyRequest& request) = 0;
   virtual void Cancel(AttemptId attempt) = 0;
+  // The attempt's hand-off has failed for a reason that may fail others there, too. Cancel follows.
+  virtual void Failed(AttemptId attempt, const absl::Status& why) = 0;
   // The KV of this attempt has landed and been acknowledged: the call may close.
   virtual void Landed(AttemptId attempt) = 0;
+  virtual RemotePrefillStats stats() const = 0;  // any thread
 };
 
 }  // namespace lynx

@@ -238,6 +238,8 @@ constexpr Counter kCounters[] = {
     {"finished_abort", &EngineStats::finished_abort},
     {"finished_error", &EngineStats::finished_error},
     {"transfers_failed", &EngineStats::transfers_failed},
+    {"prefills_ejected", &EngineStats::prefills_ejected},
+    {"prefill_ejections", &EngineStats::prefill_ejections},
     {"local_prefills", &EngineStats::local_prefills},
     {"remote_prefills", &EngineStats::remote_prefills},
     {"num_steps", &EngineStats::num_steps},

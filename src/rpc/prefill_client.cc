@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rpc/prefill_client.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -10,7 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/clock.h"
 #include "lynx.grpc.pb.h"
+#include "rpc/attempt_router.h"
 #include "rpc/channel.h"
 #include "rpc/convert.h"
 #include "rpc/daemon_info.h"
@@ -22,6 +23,7 @@ namespace {
 
 using Sink = std::function<void(RemotePrefillEvent)>;
 
+constexpr int64_t kNsPerSecond = 1'000'000'000;
 constexpr int kNowhere = -1;  // what Start answers without a daemon
 
 // One attempt's call. Lives until gRPC's OnDone; `sink` is dropped by Cancel and by the last event.
@@ -136,7 +138,7 @@ class AttemptCall final : public grpc::ClientBidiReactor<v1::PrefillCommand, v1:
 class PrefillClientImpl final : public PrefillClient {
  public:
   PrefillClientImpl(std::vector<std::string> addresses, v1::DaemonInfo here)
-      : here_(std::move(here)), open_(addresses.size()) {
+      : here_(std::move(here)), router_(addresses.size()) {
     watch_ = DaemonWatch::Create(std::move(addresses), /*with_stats=*/false,
                                  [this](const WatchedDaemon& d) { LogDisagreement(d); });
     for (size_t i = 0; i < watch_->size(); ++i) {
@@ -164,8 +166,12 @@ class PrefillClientImpl final : public PrefillClient {
   }
 
   int Start(const RemotePrefillRequest& request, Sink sink) override {
-    const auto chosen = Choose(request.failed_at);
+    const std::vector<PrefillDaemon> now = Daemons();
+    std::unique_lock lock(mutex_);
+    const std::optional<size_t> chosen =
+        router_.Open(request.attempt, now, request.failed_at, MonotonicNs());
     if (!chosen) {
+      lock.unlock();
       RemotePrefillEvent event;
       event.attempt = request.attempt;
       event.error = absl::UnavailableError(
@@ -173,22 +179,18 @@ class PrefillClientImpl final : public PrefillClient {
       sink(std::move(event));
       return kNowhere;
     }
-    const auto [index, epoch] = *chosen;
+    const size_t index = *chosen;
     v1::PrefillCommand start;
     *start.mutable_start() = ToProto(request);
-    start.mutable_start()->set_expected_epoch(epoch);
-    AttemptCall* call = nullptr;
-    {
-      std::lock_guard lock(mutex_);
-      auto owned = std::make_unique<AttemptCall>(
-          *stubs_[index], std::move(start), request.attempt, std::move(sink),
-          [this, index = index, attempt = request.attempt](const absl::Status& status) {
-            Ended(index, attempt, status);
-          });
-      call = owned.get();
-      calls_[request.attempt] = std::move(owned);
-      ++open_[index];
-    }
+    start.mutable_start()->set_expected_epoch(now[index].epoch);
+    auto owned = std::make_unique<AttemptCall>(
+        *stubs_[index], std::move(start), request.attempt, std::move(sink),
+        [this, index, attempt = request.attempt](const absl::Status& status) {
+          Ended(index, attempt, status);
+        });
+    AttemptCall* const call = owned.get();
+    calls_[request.attempt] = std::move(owned);
+    lock.unlock();
     call->Begin();
     return static_cast<int>(index);
   }
@@ -201,12 +203,31 @@ class PrefillClientImpl final : public PrefillClient {
 
   void Cancel(AttemptId attempt) override {
     std::lock_guard lock(mutex_);
+    router_.Dropped(attempt);
     if (const auto it = calls_.find(attempt); it != calls_.end()) it->second->Cancel();
+  }
+
+  void Failed(AttemptId attempt, const absl::Status& why) override {
+    std::lock_guard lock(mutex_);
+    const auto ejection = router_.Failed(attempt, MonotonicNs());
+    if (!ejection) return;
+    spdlog::warn(
+        "prefill daemon {} is passed over for {} s where there is another: a hand-off failed: {}",
+        watch_->Get(ejection->index).address, ejection->backoff_ns / kNsPerSecond, why.ToString());
   }
 
   void Landed(AttemptId attempt) override {
     std::lock_guard lock(mutex_);
+    if (const auto index = router_.Landed(attempt)) {
+      spdlog::info("prefill daemon {} is as good as any again: a hand-off has landed",
+                   watch_->Get(*index).address);
+    }
     if (const auto it = calls_.find(attempt); it != calls_.end()) it->second->Landed();
+  }
+
+  RemotePrefillStats stats() const override {
+    std::lock_guard lock(mutex_);
+    return {.num_ejected = router_.num_ejected(), .num_ejections = router_.num_ejections()};
   }
 
  private:
@@ -219,31 +240,19 @@ class PrefillClientImpl final : public PrefillClient {
     return Disagreement(here_, daemon.info);
   }
 
-  // The usable daemon with the fewest open attempts, and its epoch; not one of failed_at if there
-  // is another: a daemon on which attempts fail at once has the fewest open ones.
-  std::optional<std::pair<size_t, uint64_t>> Choose(const std::vector<int>& failed_at) {
-    std::optional<std::pair<size_t, uint64_t>> best;
-    std::pair<bool, int> best_rank;
-    std::lock_guard lock(mutex_);
-    for (size_t k = 0; k < watch_->size(); ++k) {
-      const size_t i = (next_ + k) % watch_->size();
+  std::vector<PrefillDaemon> Daemons() const {
+    std::vector<PrefillDaemon> daemons;
+    for (size_t i = 0; i < watch_->size(); ++i) {
       const WatchedDaemon daemon = watch_->Get(i);
-      if (!WhyNot(daemon).empty()) continue;
-      const bool has_failed =
-          std::find(failed_at.begin(), failed_at.end(), static_cast<int>(i)) != failed_at.end();
-      const std::pair rank(has_failed, open_[i]);
-      if (best && rank >= best_rank) continue;
-      best = {i, daemon.info.epoch()};
-      best_rank = rank;
+      daemons.push_back({.usable = WhyNot(daemon).empty(), .epoch = daemon.info.epoch()});
     }
-    if (best) next_ = best->first + 1;
-    return best;
+    return daemons;
   }
 
   void Ended(size_t index, AttemptId attempt, const absl::Status& status) {
     if (absl::IsUnavailable(status)) watch_->MarkFailed(index, std::string(status.message()));
     std::lock_guard lock(mutex_);
-    --open_[index];
+    router_.Close(index);
     calls_.erase(attempt);
     ended_.notify_all();
   }
@@ -263,10 +272,9 @@ class PrefillClientImpl final : public PrefillClient {
   const v1::DaemonInfo here_;
   std::mutex log_mutex_;
   std::map<std::string, std::string> logged_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable ended_;
-  std::vector<int> open_;
-  size_t next_ = 0;
+  AttemptRouter router_;
   std::map<AttemptId, std::unique_ptr<AttemptCall>> calls_;
   std::vector<std::unique_ptr<v1::Prefill::Stub>> stubs_;
   std::unique_ptr<DaemonWatch> watch_;

@@ -675,6 +675,7 @@ TEST(Handoff, AHandOffThatSucceedsEndsTheCountOfThoseThatFailed) {
   for (int i = 0; i < 200 && c.clients["a"].tokens.size() < 20; ++i) c.Step();
   EXPECT_EQ(c.remote.num_started, 3);
   EXPECT_EQ(c.remote.last_failed_at, (std::vector{1, 2}));
+  EXPECT_TRUE(absl::IsUnavailable(c.remote.last_failure)) << "others are warned";
   c.UntilPreempted();
   for (int i = 0; i < 500 && c.remote.num_started < 4; ++i) c.Step();
   EXPECT_TRUE(c.remote.last_failed_at.empty());
@@ -697,6 +698,7 @@ TEST(Handoff, ABusyPrefillDaemonDoesNotEndAnAnswerThatHasBegun) {
   c.remote.refuse_with = absl::OkStatus();
   c.RunAll();
   EXPECT_EQ(c.clients["a"].tokens, Alone(c.a));
+  EXPECT_TRUE(c.remote.last_failure.ok()) << "nobody else is warned";
   EXPECT_EQ(c.decode->stats().queue_timeouts, 0);
   c.ExpectNoLeak();
 }

@@ -29,6 +29,7 @@ class InProcessPrefill final : public RemotePrefill {
   bool swallow_first_token = false;
   bool lose_rounds = false;
   bool lose_cancels = false;
+  absl::Status last_failure;        // of an attempt, that may fail others, too
   std::vector<int> last_failed_at;  // of the last attempt; Start answers how many there were
   std::function<void(RemotePrefillEvent&)> tamper;  // with what the prefill side reports
 
@@ -71,6 +72,8 @@ class InProcessPrefill final : public RemotePrefill {
     if (!Close(attempt) || lose_cancels) return;
     engine_->CancelPrefill(attempt);
   }
+  void Failed(AttemptId, const absl::Status& why) override { last_failure = why; }
+  RemotePrefillStats stats() const override { return {}; }
   // Every open call ends with this.
   void Break(const absl::Status& status) {
     std::lock_guard lock(mutex_);

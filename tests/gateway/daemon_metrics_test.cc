@@ -49,6 +49,12 @@ TEST(DaemonMetrics, PackedKvStandsUnderTheNameOfItsResident) {
   }
 }
 
+TEST(DaemonMetrics, EjectedPrefillDaemonsAreCounted) {
+  const DaemonState daemon{.stats = {.prefills_ejected = 1, .prefill_ejections = 4}};
+  EXPECT_EQ(ValueOf(daemon, "lynx:prefill_daemons_ejected"), 1);
+  EXPECT_EQ(ValueOf(daemon, "lynx:prefill_ejections_total"), 4);
+}
+
 TEST(DaemonMetrics, WithoutPackedKvItsTokensPerGibAreZero) {
   const DaemonState daemon{.stats = {.block_bytes = 1 << 20}};
   EXPECT_EQ(ValueOf(daemon, "lynx:kv_tokens_per_gib", "resident", "exact"), 0);

@@ -10,6 +10,7 @@
 #include "kv/kv_cache.h"
 #include "kv/prefix_cache.h"
 #include "lynx/plane_format.h"
+#include "tests/kv/for_each_tile.h"
 
 namespace lynx {
 namespace {
@@ -33,20 +34,16 @@ class BlockPackerTest : public testing::TestWithParam<std::tuple<int, KvDtype>> 
     return *BlockPacker::Create(*backends_[0], cache_->view(), num_planes, [] { return 0; });
   }
   template <typename Visit>  // visit(kind, tile)
-  void ForEachTile(BlockId block, Visit visit) const {
-    for (int layer = 0; layer < layout_.num_layers; ++layer) {
-      for (const KvKind kind : {KvKind::kKey, KvKind::kValue}) {
-        for (int head = 0; head < layout_.num_kv_heads; ++head) {
-          visit(kind, cache_->view().tile(block, layer, kind, head));
-        }
-      }
-    }
+  void VisitTiles(BlockId block, Visit visit) const {
+    ForEachTile(layout_, [&](int layer, KvKind kind, int head) {
+      visit(kind, cache_->view().tile(block, layer, kind, head));
+    });
   }
   // Numbers of the size of KV; the lower halves of float32 ones are not zero.
   void Fill(BlockId block, uint32_t seed) const {
     std::mt19937 rng(seed);
     std::normal_distribution<float> noise(2, 1);
-    ForEachTile(block, [&](KvKind, std::byte* tile) {
+    VisitTiles(block, [&](KvKind, std::byte* tile) {
       for (size_t e = 0; e < layout_.tile_elements(); ++e) {
         const float value = noise(rng);
         const Bf16 rounded = ToBf16(value);
@@ -58,7 +55,7 @@ class BlockPackerTest : public testing::TestWithParam<std::tuple<int, KvDtype>> 
   }
   std::vector<std::byte> Bits(BlockId block) const {
     std::vector<std::byte> bits;
-    ForEachTile(block, [&](KvKind, const std::byte* tile) {
+    VisitTiles(block, [&](KvKind, const std::byte* tile) {
       bits.insert(bits.end(), tile, tile + layout_.tile_bytes());
     });
     return bits;
@@ -68,7 +65,7 @@ class BlockPackerTest : public testing::TestWithParam<std::tuple<int, KvDtype>> 
     const auto codec = *MakeCodec("planes", *backends_[0]);
     const size_t offset = layout_.element_bytes() - sizeof(Bf16);  // the upper half
     std::vector<std::byte> bits;
-    ForEachTile(block, [&](KvKind kind, const std::byte* tile) {
+    VisitTiles(block, [&](KvKind kind, const std::byte* tile) {
       shape.kind = kind;
       std::vector<Bf16> values(layout_.tile_elements()), decoded(layout_.tile_elements());
       for (size_t e = 0; e < values.size(); ++e) {

@@ -15,6 +15,7 @@
 
 #include "handoff/kv_receiver.h"
 #include "handoff/kv_sender.h"
+#include "tests/kv/for_each_tile.h"
 
 namespace lynx {
 
@@ -203,7 +204,7 @@ class ScriptedLink {
 
   // The bits of every element of the range that the mask keeps.
   void Copy(const Transfer& t, uint16_t mask, int first_block = 0, int end_block = 1 << 20) {
-    ForEachTile(t, [&](Bf16* to, const Bf16* from, KvKind kind, int block, int num_tokens) {
+    VisitTiles(t, [&](Bf16* to, const Bf16* from, KvKind kind, int block, int num_tokens) {
       if (block < first_block || block >= end_block) return;
       const int dim = source_.layout.head_dim;
       for (int i = 0; i < dim; ++i) {
@@ -215,24 +216,22 @@ class ScriptedLink {
     });
   }
   void WriteGarbage(const Transfer& t) {
-    ForEachTile(t, [&](Bf16* to, const Bf16*, KvKind, int, int) {
+    VisitTiles(t, [&](Bf16* to, const Bf16*, KvKind, int, int) {
       for (size_t i = 0; i < destination_.layout.tile_elements(); ++i) to[i] = ToBf16(9.0f);
     });
   }
   template <typename F>
-  void ForEachTile(const Transfer& t, F&& f) {
+  void VisitTiles(const Transfer& t, F&& f) {
     const ReceiveJob& r = *t.receive;
     for (int first = r.first_token; first < r.num_tokens; first += kBlockSize) {
       const int block = first / kBlockSize;
       const int num_tokens = std::min(kBlockSize, r.num_tokens - first);
-      for (int layer = 0; layer < destination_.layout.num_layers; ++layer) {
-        for (const KvKind kind : {KvKind::kKey, KvKind::kValue}) {
-          const auto* from =
-              t.send ? source_.tile(t.send->block_table[block], layer, kind, 0) : source_.base;
-          f(reinterpret_cast<Bf16*>(destination_.tile(r.block_table[block], layer, kind, 0)),
-            reinterpret_cast<const Bf16*>(from), kind, block, num_tokens);
-        }
-      }
+      ForEachTile(destination_.layout, [&](int layer, KvKind kind, int head) {
+        const auto* from =
+            t.send ? source_.tile(t.send->block_table[block], layer, kind, head) : source_.base;
+        f(reinterpret_cast<Bf16*>(destination_.tile(r.block_table[block], layer, kind, head)),
+          reinterpret_cast<const Bf16*>(from), kind, block, num_tokens);
+      });
     }
   }
 

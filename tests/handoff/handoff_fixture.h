@@ -22,6 +22,7 @@
 #include "handoff/wire.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "lynx/codec.h"
+#include "tests/kv/for_each_tile.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/faulty_transport.h"
 
@@ -47,7 +48,7 @@ class TestPool {
   void FillBlock(BlockId block, uint32_t seed) {
     std::minstd_rand random(seed);
     const size_t num_elements = layout_.tile_elements();
-    ForEachTile(block, [&](std::byte* tile) {
+    VisitTiles(block, [&](std::byte* tile) {
       for (size_t i = 0; i < num_elements; ++i) {
         const float channel = static_cast<float>(i / kBlockSize % 7);
         const float value = channel + static_cast<float>(random() % 10000) * 1e-4f;
@@ -62,7 +63,7 @@ class TestPool {
   }
   std::vector<std::byte> BlockBytes(BlockId block) {
     std::vector<std::byte> bytes;
-    ForEachTile(block, [&](const std::byte* tile) {
+    VisitTiles(block, [&](const std::byte* tile) {
       bytes.insert(bytes.end(), tile, tile + layout_.tile_bytes());
     });
     return bytes;
@@ -89,14 +90,10 @@ class TestPool {
 
  private:
   template <typename F>
-  void ForEachTile(BlockId block, F&& f) {
-    for (int layer = 0; layer < layout_.num_layers; ++layer) {
-      for (KvKind kind : {KvKind::kKey, KvKind::kValue}) {
-        for (int head = 0; head < layout_.num_kv_heads; ++head) {
-          f(view().tile(block, layer, kind, head));
-        }
-      }
-    }
+  void VisitTiles(BlockId block, F&& f) {
+    ForEachTile(layout_, [&](int layer, KvKind kind, int head) {
+      f(view().tile(block, layer, kind, head));
+    });
   }
 
   KvLayout layout_;

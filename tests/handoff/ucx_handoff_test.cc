@@ -3,20 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "tests/handoff/handoff_fixture.h"
+#include "tests/transport/make_ucx.h"
 
 namespace lynx {
 namespace {
 
 using Kind = ReceiveEvent::Kind;
 
-std::unique_ptr<Transport> MakeUcx() {
-  auto transport = MakeUcxTransport({});
-  EXPECT_TRUE(transport.ok()) << transport.status();
-  return std::move(*transport);
-}
+std::unique_ptr<Transport> Ucx() { return MakeUcx(); }
 
 TEST(UcxHandoffTest, TwoSendersOneReceiver) {
-  Handoff h({.num_senders = 2, .num_layers = 6, .num_kv_heads = 4, .head_dim = 64}, MakeUcx);
+  Handoff h({.num_senders = 2, .num_layers = 6, .num_kv_heads = 4, .head_dim = 64}, Ucx);
   std::vector<AttemptId> ids;
   for (int i = 0; i < 6; ++i) ids.push_back(h.Begin({.num_tokens = 500 + 30 * i, .sender = i % 2}));
   for (AttemptId id : ids) h.ComputeAll(id);
@@ -26,7 +23,7 @@ TEST(UcxHandoffTest, TwoSendersOneReceiver) {
 }
 
 TEST(UcxHandoffTest, CancelledAttemptsLeaveNothingBehind) {
-  Handoff h({.num_layers = 4}, MakeUcx);
+  Handoff h({.num_layers = 4}, Ucx);
   h.receiver_transport().LimitPullRate(20e6);
   for (int i = 0; i < 10; ++i) {
     const AttemptId cancelled = h.Begin({.num_tokens = 600});
@@ -46,7 +43,7 @@ TEST(UcxHandoffTest, CancelledAttemptsLeaveNothingBehind) {
 }
 
 TEST(UcxHandoffTest, SenderStopsMidTransfer) {
-  Handoff h({.num_senders = 2, .num_layers = 4}, MakeUcx);
+  Handoff h({.num_senders = 2, .num_layers = 4}, Ucx);
   h.receiver_transport().HoldOffers(Stage(1));
   const AttemptId lost = h.Begin({.num_tokens = 600, .sender = 0});
   const AttemptId kept = h.Begin({.num_tokens = 300, .sender = 1});
@@ -64,7 +61,7 @@ TEST(UcxHandoffTest, SenderStopsMidTransfer) {
 // Goodput of one large hand-off, for the record; asserts only that it is whole.
 TEST(UcxHandoffTest, LargePrompt) {
   Handoff h({.codec = "bf16", .num_layers = 8, .num_kv_heads = 4, .head_dim = 64, .num_blocks = 64},
-            MakeUcx);
+            Ucx);
   const AttemptId id = h.Begin({.num_tokens = 4096});
   const auto begin = std::chrono::steady_clock::now();
   h.ComputeAll(id);

@@ -4,29 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cmath>
 #include <cstring>
-#include <functional>
-#include <random>
-#include <thread>
 #include <vector>
 
 #include "kernels/cpu/float_mode.h"
+#include "tests/ranks.h"
 
 namespace lynx::cpu {
 namespace {
-
-// Values of all magnitudes, so that every order of adding gives other bits.
-std::vector<std::vector<float>> RankData(int size, int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<std::vector<float>> data(size, std::vector<float>(n));
-  for (auto& x : data) {
-    for (float& value : x) {
-      value = std::ldexp(static_cast<float>(random()) - 2e9f, static_cast<int>(random() % 20));
-    }
-  }
-  return data;
-}
 
 std::vector<float> SumInRankOrder(const std::vector<std::vector<float>>& data) {
   ScopedFlushToZero flush_to_zero;
@@ -37,12 +22,6 @@ std::vector<float> SumInRankOrder(const std::vector<std::vector<float>>& data) {
   return sum;
 }
 
-void RunRanks(int size, const std::function<void(int rank)>& run) {
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) threads.emplace_back(run, r);
-  for (std::thread& thread : threads) thread.join();
-}
-
 class ThreadCollectiveSizes : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(All, ThreadCollectiveSizes, testing::Values(1, 2, 3, 4, 8));
 
@@ -50,7 +29,7 @@ TEST_P(ThreadCollectiveSizes, SumsInRankOrderOnEveryRank) {
   const int size = GetParam();
   const auto ranks = MakeThreadCollectives(size);
   for (const int64_t n : {0, 1, 15, 16, 17, 63, 576, 1024, 5000}) {
-    auto data = RankData(size, n, static_cast<unsigned>(n + 1));
+    auto data = RandomRankData(size, n, static_cast<unsigned>(n + 1));
     const std::vector<float> want = SumInRankOrder(data);
     std::atomic<int> num_ok = 0;
     RunRanks(size, [&](int r) { num_ok += ranks[r]->AllReduceSum(data[r].data(), n); });
@@ -65,7 +44,7 @@ TEST_P(ThreadCollectiveSizes, SumsInRankOrderOnEveryRank) {
 TEST_P(ThreadCollectiveSizes, AnElementDoesNotDependOnItsCompany) {
   const int size = GetParam();
   const auto ranks = MakeThreadCollectives(size);
-  const auto data = RankData(size, 3000, 7);
+  const auto data = RandomRankData(size, 3000, 7);
   const std::vector<float> want = SumInRankOrder(data);
   for (const int64_t begin : {1, 100, 2999}) {
     auto part = data;

@@ -4,10 +4,7 @@
 #include <nccl.h>
 
 #include <atomic>
-#include <cmath>
 #include <functional>
-#include <random>
-#include <thread>
 
 #include "kernels/cpu/thread_collective.h"
 #include "kernels/cuda/nccl_collective.h"
@@ -17,6 +14,7 @@
 #include "tests/conformance/device.h"
 #include "tests/kernels_cpu/float_vectors.h"
 #include "tests/model/sequence_runner.h"
+#include "tests/ranks.h"
 #include "tests/simt_e2e/simt_models.h"
 
 namespace lynx::cuda {
@@ -28,27 +26,11 @@ using cpu::SameBits;
 using Collectives = std::vector<std::unique_ptr<Collective>>;
 using RankData = std::vector<std::vector<float>>;
 
-// Values of all magnitudes, so that every order of adding gives other bits.
-RankData RandomData(int size, int64_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  RankData data(size, std::vector<float>(n));
-  for (auto& x : data) {
-    for (float& value : x) {
-      value = std::ldexp(static_cast<float>(random()) - 2e9f, static_cast<int>(random() % 20));
-    }
-  }
-  return data;
-}
-
-void RunRanks(int size, const std::function<void(int rank)>& run) {
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&run, r] {
-      cudaSetDevice(r);
-      run(r);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+void RunOnDevices(int size, const std::function<void(int rank)>& run) {
+  RunRanks(size, [&](int r) {
+    cudaSetDevice(r);
+    run(r);
+  });
 }
 
 // One stream on each device.
@@ -99,10 +81,10 @@ TEST_F(NcclTest, SumsHaveTheBitsOfThreadCollectiveOnEveryRank) {
   for (const int size : {1, 2, 3, 4}) {
     Make(size);
     for (const int64_t n : {0, 1, 31, 33, 576, 5000}) {
-      const RankData data = RandomData(size, n, static_cast<unsigned>(n + 1));
+      const RankData data = RandomRankData(size, n, static_cast<unsigned>(n + 1));
       const RankData want = ThreadSums(data);
       RankData got(size);
-      RunRanks(size, [&](int r) { got[r] = Sum(r, data[r]); });
+      RunOnDevices(size, [&](int r) { got[r] = Sum(r, data[r]); });
       for (int r = 0; r < size; ++r) {
         EXPECT_TRUE(SameBits(got[r], want[r])) << n << " on rank " << r << " of " << size;
       }
@@ -113,11 +95,11 @@ TEST_F(NcclTest, SumsHaveTheBitsOfThreadCollectiveOnEveryRank) {
 
 TEST_F(NcclTest, AnElementDoesNotDependOnItsCompany) {
   Make(3);
-  const RankData data = RandomData(3, 3000, 7);
+  const RankData data = RandomRankData(3, 3000, 7);
   const std::vector<float> want = ThreadSums(data)[0];
   for (const int64_t begin : {1, 100, 2999}) {
     RankData got(3);
-    RunRanks(3, [&](int r) { got[r] = Sum(r, {data[r].begin() + begin, data[r].end()}); });
+    RunOnDevices(3, [&](int r) { got[r] = Sum(r, {data[r].begin() + begin, data[r].end()}); });
     EXPECT_TRUE(SameBits(got[1], {want.begin() + begin, want.end()})) << begin;
   }
 }
@@ -125,7 +107,7 @@ TEST_F(NcclTest, AnElementDoesNotDependOnItsCompany) {
 // Queued one behind the other, before anybody waits.
 TEST_F(NcclTest, ManySumsInARowFollowEachOther) {
   Make(2);
-  RunRanks(2, [&](int r) {
+  RunOnDevices(2, [&](int r) {
     std::vector<DeviceArray<float>> data;
     for (int call = 0; call < 40; ++call) {
       data.emplace_back(std::vector<float>(1 + call, static_cast<float>(r + call)));
@@ -143,8 +125,8 @@ TEST_F(NcclTest, ManySumsInARowFollowEachOther) {
 
 TEST_F(NcclTest, AbortEndsTheRanksThatWaitForGood) {
   Make(3);
-  const RankData data = RandomData(3, 100, 3);
-  RunRanks(3, [&](int r) {
+  const RankData data = RandomRankData(3, 100, 3);
+  RunOnDevices(3, [&](int r) {
     if (r == 2) {
       ranks_[2]->Abort();  // instead of taking part
     } else {
@@ -162,7 +144,7 @@ TEST_F(NcclTest, AbortEndsTheRanksThatWaitForGood) {
 TEST_F(NcclTest, ARankThatFailedEndsTheOthers) {
   Make(2);
   const std::vector<float> ones(100, 1.0f);
-  RunRanks(2, [&](int r) {
+  RunOnDevices(2, [&](int r) {
     if (r == 0) {
       Sum(0, ones);  // waits for rank 1
     } else {

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/transport/make_ucx.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/faulty_transport.h"
 
@@ -28,16 +29,11 @@ class TransportTest : public testing::TestWithParam<Kind> {
       case Kind::kFaulty:
         return std::make_unique<FaultyTransport>(MakeLoopbackTransport(hub_));
       case Kind::kUcxTcp:
-        return MakeUcx("tcp,self");
+        return MakeUcx({.tls = "tcp,self"});
       case Kind::kUcxSharedMemory:
-        return MakeUcx("posix,sysv,self");
+        return MakeUcx({.tls = "posix,sysv,self"});
     }
     return nullptr;
-  }
-  static std::unique_ptr<Transport> MakeUcx(const char* tls) {
-    auto transport = MakeUcxTransport({.tls = tls});
-    EXPECT_TRUE(transport.ok()) << transport.status();
-    return std::move(*transport);
   }
   void SetUp() override {
     a_ = Make();
@@ -329,7 +325,7 @@ TEST(UcxDeviceMemory, WithoutCudaEverythingPassesThroughHostMemory) {
   std::atomic<int> num_calls = 0;
   const UcxOptions options{.use_device = [&] { ++num_calls; }};
   RecordingHandler at_a, at_b;
-  std::unique_ptr<Transport> a = *MakeUcxTransport(options), b = *MakeUcxTransport(options);
+  std::unique_ptr<Transport> a = MakeUcx(options), b = MakeUcx(options);
   if (a->takes_device_memory()) GTEST_SKIP() << "this UCX has CUDA";
   a->Start(&at_a);
   b->Start(&at_b);

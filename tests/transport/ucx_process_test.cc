@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/transport/make_ucx.h"
 #include "tests/transport/peer_process.h"
 #include "tests/transport/recording_handler.h"
 #include "transport/tcp_sockets.h"
@@ -24,12 +25,6 @@ using std::chrono::steady_clock;
 
 UcxOptions QuickOptions() {
   return {.heartbeat_interval_ms = 50, .suspect_after_ms = 1000, .tcp_user_timeout_ms = 1000};
-}
-
-std::unique_ptr<Transport> MakeUcx() {
-  auto transport = MakeUcxTransport(QuickOptions());
-  EXPECT_TRUE(transport.ok()) << transport.status();
-  return std::move(*transport);
 }
 
 // ---- the other process --------------------------------------------------------------------------
@@ -61,7 +56,7 @@ class PeerHandler : public TransportHandler {
 
 // Not a test: the body of PeerProcess. Ends when its parent kills it.
 TEST(UcxPeer, DISABLED_ServePeer) {
-  std::unique_ptr<Transport> transport = MakeUcx();
+  std::unique_ptr<Transport> transport = MakeUcx(QuickOptions());
   PeerHandler handler;
   handler.transport = transport.get();
   transport->Start(&handler);
@@ -106,7 +101,7 @@ class UcxProcessTest : public testing::Test {
   }
 
   RecordingHandler handler_;
-  std::unique_ptr<Transport> transport_ = MakeUcx();
+  std::unique_ptr<Transport> transport_ = MakeUcx(QuickOptions());
 };
 
 TEST_F(UcxProcessTest, BytesComeFromAnotherProcess) {

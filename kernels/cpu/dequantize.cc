@@ -189,10 +189,12 @@ void DecodeQ3_K(const std::byte* block, float* out) {
 
 // Codes as in Q4_0, each for a value of a table.
 void DecodeIQ4Codes(const std::byte* q, float scale, float* out) {
-#pragma GCC unroll 1
-  for (int j = 0; j < 16; ++j) out[j] = scale * float(Iq4Value(Byte(q + j) & 15));
-#pragma GCC unroll 1
-  for (int j = 0; j < 16; ++j) out[j + 16] = scale * float(Iq4Value(Byte(q + j) >> 4));
+  float values[16];
+  for (int i = 0; i < 16; ++i) values[i] = scale * float(kIq4Values[i]);
+  for (int j = 0; j < 16; ++j) {
+    out[j] = values[Byte(q + j) & 15];
+    out[j + 16] = values[Byte(q + j) >> 4];
+  }
 }
 
 void DecodeIQ4_NL(const std::byte* block, float* out) {

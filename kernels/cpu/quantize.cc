@@ -36,9 +36,10 @@ void QuantizeQ8_0(const float* x, uint16_t* scale, int8_t* codes) {
   *scale = FloatToHalf(std::min(max / 127.0f, kLargestHalf));
   const float rounded = HalfToFloat(*scale);
   const float inverse = rounded > 0 ? 1.0f / rounded : 0.0f;
+  constexpr float kRound = 0x1.8p23f;  // has no fraction: a sum with it is rounded, ties to even
   for (int i = 0; i < 32; ++i) {
     const float code = std::clamp(x[i] * inverse, -127.0f, 127.0f);
-    codes[i] = static_cast<int8_t>(std::lrintf(code));
+    codes[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(code + kRound));
   }
 }
 
@@ -57,8 +58,8 @@ void WidenIQ4_NL(const std::byte* block, uint16_t* scale, int8_t* codes) {
   std::memcpy(scale, block, sizeof(*scale));
   for (int j = 0; j < 16; ++j) {
     const int q = std::to_integer<int>(block[2 + j]);
-    codes[j] = static_cast<int8_t>(Iq4Value(q & 15));
-    codes[j + 16] = static_cast<int8_t>(Iq4Value(q >> 4));
+    codes[j] = kIq4Values[q & 15];
+    codes[j + 16] = kIq4Values[q >> 4];
   }
 }
 

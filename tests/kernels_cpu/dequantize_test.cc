@@ -116,6 +116,15 @@ TEST(QuantizeTest, Q8_0IsOffByHalfAScale) {
   }
 }
 
+TEST(QuantizeTest, Q8_0RoundsToNearestEven) {
+  float x[32] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f, 0.49999997f, 3.4f};
+  uint16_t scale;
+  int8_t codes[32];
+  QuantizeQ8_0(x, &scale, codes);
+  EXPECT_EQ(HalfToFloat(scale), 1.0f);
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(codes[i], std::nearbyint(x[i])) << x[i];
+}
+
 TEST(QuantizeTest, Q8_0KeepsZeroAndSurvivesExtremes) {
   float x[32] = {};
   uint16_t scale;

@@ -97,6 +97,7 @@ class BeastConnection final : public Connection,
   Task<void> Serve() {
     error_code ignored;
     stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    stream_.socket().non_blocking(true, ignored);
     while (co_await ServeOne() && !is_draining_) {
     }
     stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
@@ -449,9 +450,15 @@ Task<bool> BeastConnection::Send(const Exchange& exchange, HttpResponse response
   co_return keep_alive;
 }
 
+// What the socket takes at once, as it does most events of a stream, needs no timer.
 Task<bool> BeastConnection::Write(std::string bytes) {
+  error_code ec;
+  const size_t written = stream_.socket().write_some(asio::buffer(bytes), ec);
+  if (written == bytes.size()) co_return true;
+  if (ec && ec != asio::error::would_block) co_return false;
   stream_.expires_after(context_.limits.write_timeout);
-  auto [ec, size] = co_await asio::async_write(stream_, asio::buffer(bytes), kTuple);
+  const auto rest = asio::buffer(bytes) + written;
+  std::tie(ec, std::ignore) = co_await asio::async_write(stream_, asio::buffer(rest), kTuple);
   if (!ec) stream_.expires_never();
   co_return !ec;
 }

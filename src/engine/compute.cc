@@ -98,7 +98,7 @@ void EngineImpl::UsePrefillLogits(const BatchEntry& entry) {
   }
   s.state = s.prefill_only() ? StateBetweenRounds(s) : State::kRunning;
   AddVerified(s, std::move(token));
-  SelfDraftPolicy::ObservePlain(s.self_draft_record);
+  self_draft_policy_.ObservePlain(SelfDraftSituationOf(s), s.self_draft_record);
   StartSelfDrafts(s);
 }
 

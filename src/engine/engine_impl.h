@@ -200,7 +200,9 @@ class EngineImpl final : public Engine {
   void DropLastDraft(Sequence& s);
   void ObserveSelfDrafts(Sequence& s, int num_judged, int num_accepted);
   int NumAttended(int num_tokens) const;
+  DraftContextOptions SelfDraftContext() const;
   SelfDraftSituation DraftingSituation(const Sequence& s, int num_draft_tokens) const;
+  SelfDraftSituation SelfDraftSituationOf(const Sequence& s) const;
   void ObserveWork(int64_t ns);
 
   // prefill_jobs.cc

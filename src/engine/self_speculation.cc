@@ -24,16 +24,11 @@ void EngineImpl::StartSelfDrafts(Sequence& s) {
   // With d drafts up to d + 1 tokens become final.
   const int room =
       std::min(s.sampling.max_tokens - s.num_output_tokens(), max_model_len_ - s.num_tokens()) - 1;
-  const DraftContextOptions context = {
-      // With a sliding window there is no first block to see.
-      .num_first_blocks = model_.config().sliding_window > 0 ? 0 : 1,
-      .num_recent_blocks = BlocksFor(options_.draft_context_tokens)};
-  const int num_drafts = std::min(
-      room,
-      self_draft_policy_.Start(DraftingSituation(s, context.max_tokens()), s.self_draft_record));
+  const int num_drafts =
+      std::min(room, self_draft_policy_.Start(SelfDraftSituationOf(s), s.self_draft_record));
   if (num_drafts <= 0) return;
   ++counters_.num_drafts;
-  s.draft_context = ChooseDraftContext(s.tokens, context);
+  s.draft_context = ChooseDraftContext(s.tokens, SelfDraftContext());
   s.max_self_drafts = num_drafts;
   s.num_anchored_tokens = s.num_computed_tokens;
   s.state = State::kSelfDrafting;
@@ -84,7 +79,8 @@ void EngineImpl::DropLastDraft(Sequence& s) {
 }
 
 void EngineImpl::ObserveSelfDrafts(Sequence& s, int num_judged, int num_accepted) {
-  self_draft_policy_.ObserveJudged(std::span(s.draft_margins).first(num_judged), num_accepted,
+  self_draft_policy_.ObserveJudged(SelfDraftSituationOf(s), s.num_drafts(),
+                                   std::span(s.draft_margins).first(num_judged), num_accepted,
                                    s.self_draft_record);
   s.timeline.num_self_accepted += num_accepted;
   counters_.self_accepted_tokens += num_accepted;
@@ -94,6 +90,17 @@ void EngineImpl::ObserveSelfDrafts(Sequence& s, int num_judged, int num_accepted
 int EngineImpl::NumAttended(int num_tokens) const {
   const int window = model_.config().sliding_window;
   return window > 0 ? std::min(num_tokens, window) : num_tokens;
+}
+
+DraftContextOptions EngineImpl::SelfDraftContext() const {
+  // With a sliding window there is no first block to see.
+  return {.num_first_blocks = model_.config().sliding_window > 0 ? 0 : 1,
+          .num_recent_blocks = BlocksFor(options_.draft_context_tokens)};
+}
+
+// Before drafts are made, or of those that have been judged.
+SelfDraftSituation EngineImpl::SelfDraftSituationOf(const Sequence& s) const {
+  return DraftingSituation(s, SelfDraftContext().max_tokens());
 }
 
 // num_draft_tokens: that a draft row reads, if there are so many.
@@ -108,12 +115,10 @@ SelfDraftSituation EngineImpl::DraftingSituation(const Sequence& s, int num_draf
 // A step without prompt rows took `ns`.
 void EngineImpl::ObserveWork(int64_t ns) {
   StepWork work;
-  bool has_drafts = false;
   for (const BatchEntry& e : batch_.entries()) {
     work.Add(e.num_rows, NumAttended(e.position + e.num_rows - e.num_skipped_tokens()));
-    has_drafts |= e.sequence->max_self_drafts > 0;
   }
-  self_draft_policy_.ObserveStep(work, has_drafts, ns);
+  self_draft_policy_.ObserveStep(work, ns);
 }
 
 }  // namespace lynx

@@ -6,13 +6,23 @@
 namespace lynx {
 namespace {
 
-// What is expected of a sequence of which little is known: much, so that it is tried, and tried
+// What is expected of drafts while little is known of any: much, so that they are tried, and tried
 // again when what was seen has grown old.
 constexpr double kPriorAcceptance = 0.85;
 constexpr double kPriorWeight = 10;      // in judged drafts
-constexpr double kJudgedMemory = 0.98;   // of what was seen, for each judged draft
-constexpr double kPlainMemory = 0.9975;  // and for each token without drafts
+constexpr double kJudgedMemory = 0.98;   // of what was seen of a sequence, for each judged draft
+constexpr double kCommonMemory = 0.995;  // and of all sequences
+constexpr double kPlainMemory = 0.9975;  // of both, for each token without drafts
 constexpr double kSurvivalRate = 0.05;   // of a judged draft in the mean of predictions
+
+double Mean(const SelfDraftRecord& record, double prior) {
+  return (kPriorWeight * prior + record.accepted) / (kPriorWeight + record.judged);
+}
+
+void Age(SelfDraftRecord& record, double memory) {
+  record.judged *= memory;
+  record.accepted *= memory;
+}
 
 }  // namespace
 
@@ -21,16 +31,16 @@ SelfDraftPolicy::SelfDraftPolicy(std::optional<int> num_drafts)
 
 int SelfDraftPolicy::Start(const SelfDraftSituation& now, const SelfDraftRecord& record) const {
   if (num_drafts_) return *num_drafts_;
-  if (now.with_prompts || now.num_attended < kLeastDepth * now.num_draft_attended) return 0;
-  if (OnTrial()) return kTrialDrafts;
-  return Choose(now, record).gain >= kLeastGain ? kMaxDrafts : 0;
+  if (now.with_prompts || !IsDeep(now) || num_cycles_ >= kMaxCycles) return 0;
+  const int most = MostAffordable(now, record);
+  if (Choose(now, record).gain >= kLeastGain) return most;
+  return num_plain_tokens_ >= pause_ ? std::min(1, most) : 0;
 }
 
 bool SelfDraftPolicy::Continue(const SelfDraftSituation& now, const SelfDraftRecord& record,
                                std::span<const float> margins) const {
   if (num_drafts_) return true;
   if (now.with_prompts) return false;
-  if (OnTrial()) return static_cast<int>(margins.size()) < kTrialDrafts;
   const double p = Acceptance(record);
   double expected = p;
   for (float margin : margins) {
@@ -41,28 +51,42 @@ bool SelfDraftPolicy::Continue(const SelfDraftSituation& now, const SelfDraftRec
   return expected * TargetNs(now, 1) >= Choose(now, record).gain * more_ns;
 }
 
-void SelfDraftPolicy::ObserveStep(const StepWork& work, bool has_drafts, int64_t ns) {
-  cost_.Observe(work, ns);
-  num_trial_steps_ += has_drafts && OnTrial() ? 1 : 0;
-}
-
-void SelfDraftPolicy::ObserveJudged(std::span<const float> margins, int num_accepted,
+void SelfDraftPolicy::ObserveJudged(const SelfDraftSituation& now, int num_drafts,
+                                    std::span<const float> margins, int num_accepted,
                                     SelfDraftRecord& record) {
   survival_.Observe(margins, num_accepted);
   for (int i = 0; i < static_cast<int>(margins.size()); ++i) {
     mean_survival_ += kSurvivalRate * (survival_.Survival(margins[i]) - mean_survival_);
-    record.judged = kJudgedMemory * record.judged + 1;
-    record.accepted = kJudgedMemory * record.accepted + (i < num_accepted ? 1 : 0);
+    Age(record, kJudgedMemory);
+    Age(all_, kCommonMemory);
+    for (SelfDraftRecord* r : {&record, &all_}) {
+      r->judged += 1;
+      r->accepted += i < num_accepted ? 1 : 0;
+    }
   }
+  const bool pays = Choose(now, record).gain >= kLeastGain;
+  pause_ = pays ? 0 : std::clamp(2 * pause_, kFirstPause, kMaxPause);
+  num_plain_tokens_ = 0;
+  ++num_cycles_;
+  const double num_tokens = num_accepted + 1;
+  const double saved = num_tokens - CycleCost(now, num_drafts);
+  record.saved += saved;
+  reserve_ += kRefill * num_tokens + std::max(0.0, saved) + std::min(0.0, record.saved);
+  reserve_ = std::min(reserve_, kMaxReserve);
+  record.saved = std::max(0.0, record.saved);
 }
 
-void SelfDraftPolicy::ObservePlain(SelfDraftRecord& record) {
-  record.judged *= kPlainMemory;
-  record.accepted *= kPlainMemory;
+void SelfDraftPolicy::ObservePlain(const SelfDraftSituation& now, SelfDraftRecord& record) {
+  if (!IsDeep(now)) return;
+  Age(record, kPlainMemory);
+  Age(all_, kPlainMemory);
+  num_cycles_ = 0;
+  ++num_plain_tokens_;
+  reserve_ = std::min(reserve_ + kRefill, kMaxReserve);
 }
 
-double SelfDraftPolicy::Acceptance(const SelfDraftRecord& record) {
-  return (kPriorWeight * kPriorAcceptance + record.accepted) / (kPriorWeight + record.judged);
+double SelfDraftPolicy::Acceptance(const SelfDraftRecord& record) const {
+  return Mean(record, Mean(all_, kPriorAcceptance));
 }
 
 double SelfDraftPolicy::DraftNs(const SelfDraftSituation& now) const {
@@ -79,7 +103,19 @@ double SelfDraftPolicy::TargetNs(const SelfDraftSituation& now, int num_rows) co
 
 double SelfDraftPolicy::RowCost(const SelfDraftSituation& now) const {
   const double one_ns = TargetNs(now, 1);
-  return one_ns > 0 ? std::max(0.0, TargetNs(now, 2) / one_ns - 1) : 0;
+  const double more_ns = TargetNs(now, 3) - TargetNs(now, 2);
+  return one_ns > 0 ? std::max(0.0, more_ns / one_ns) : 0;
+}
+
+double SelfDraftPolicy::CycleCost(const SelfDraftSituation& now, int num_drafts) const {
+  return (num_drafts * DraftNs(now) + TargetNs(now, num_drafts + 1)) / TargetNs(now, 1);
+}
+
+int SelfDraftPolicy::MostAffordable(const SelfDraftSituation& now,
+                                    const SelfDraftRecord& record) const {
+  int most = 0;
+  while (most < kMaxDrafts && CycleCost(now, most + 1) - 1 <= record.saved + reserve_) ++most;
+  return most;
 }
 
 double SelfDraftPolicy::Gain(const SelfDraftSituation& now, const SelfDraftRecord& record,
@@ -87,8 +123,7 @@ double SelfDraftPolicy::Gain(const SelfDraftSituation& now, const SelfDraftRecor
   const double p = Acceptance(record);
   double tokens = 1, all_right = 1;
   for (int i = 0; i < num_drafts; ++i) tokens += all_right *= p;
-  const double cycle_ns = num_drafts * DraftNs(now) + TargetNs(now, num_drafts + 1);
-  return tokens * TargetNs(now, 1) / cycle_ns;
+  return tokens / CycleCost(now, num_drafts);
 }
 
 SelfDraftPolicy::Best SelfDraftPolicy::Choose(const SelfDraftSituation& now,

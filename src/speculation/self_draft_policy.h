@@ -16,10 +16,19 @@
 // DraftPolicy predicts for its margin, over what it predicts on average. Another one is made while
 // what it is expected to add, for the time that it adds, is above the best d's rate.
 //
-// Everything is learnt: t from the steps, p of each sequence from what verification says. A
-// sequence whose drafts are wrong is tried again now and then, so seldom that it costs about a
-// hundredth. Before a draft was timed, a few trial cycles of kTrialDrafts are run where N is at
-// least kLeastDepth * c.
+// Everything is learnt: t from the steps, p from what verification says of the sequence and, while
+// that is little, of others. What is learnt may be wrong, or old, so
+//
+//   - what drafts have saved and lost is accounted for, in steps of one row, as if every draft of
+//     the next cycle were wrong: no cycle is begun that would lose more than the sequence has
+//     saved before and a reserve of the engine, which is kMaxReserve at most. It is filled by what
+//     drafts save anywhere and by kRefill for each token
+//   - after kMaxCycles cycles a token is decoded without drafts, so that what they are compared
+//     with is known
+//   - where they do not seem to pay, one draft is tried nevertheless after kFirstPause tokens, then
+//     after twice as many, and so on
+//
+// So drafts lose at most kMaxReserve steps and kRefill of an answer, as far as t is right.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +40,11 @@
 
 namespace lynx {
 
-// What verification has said of one sequence's drafts, newer ones weighing more.
+// What verification has said of drafts, newer ones weighing more.
 struct SelfDraftRecord {
   double judged = 0;
   double accepted = 0;
+  double saved = 0;  // by a sequence's drafts, in steps of one row; not what the reserve has paid
 };
 
 struct SelfDraftSituation {
@@ -48,10 +58,12 @@ struct SelfDraftSituation {
 class SelfDraftPolicy {
  public:
   static constexpr int kMaxDrafts = 8;
-  static constexpr int kTrialDrafts = 2;
-  static constexpr int kNumTrials = 4;
   static constexpr double kLeastGain = 1.04;
-  static constexpr int kLeastDepth = 2;
+  static constexpr int kLeastDepth = 2;  // N / c, below which nothing is drafted
+  static constexpr double kMaxReserve = 1.9;
+  static constexpr double kRefill = 0.005;
+  static constexpr int kMaxCycles = 16;
+  static constexpr int kFirstPause = 64, kMaxPause = 4096;
 
   // num_drafts: always so many (0: never), or as this policy decides.
   explicit SelfDraftPolicy(std::optional<int> num_drafts);
@@ -62,12 +74,13 @@ class SelfDraftPolicy {
   bool Continue(const SelfDraftSituation& now, const SelfDraftRecord& record,
                 std::span<const float> margins) const;
 
-  // A step without prompt rows; has_drafts: with rows of self-speculation.
-  void ObserveStep(const StepWork& work, bool has_drafts, int64_t ns);
-  // Of drafts with these margins, all judged, the first num_accepted were right.
-  void ObserveJudged(std::span<const float> margins, int num_accepted, SelfDraftRecord& record);
+  // A step without prompt rows.
+  void ObserveStep(const StepWork& work, int64_t ns) { cost_.Observe(work, ns); }
+  // Of num_drafts drafts, those with these margins were judged and the first num_accepted right.
+  void ObserveJudged(const SelfDraftSituation& now, int num_drafts, std::span<const float> margins,
+                     int num_accepted, SelfDraftRecord& record);
   // A token was decoded without drafts: what was known of the sequence's drafts grows old.
-  static void ObservePlain(SelfDraftRecord& record);
+  void ObservePlain(const SelfDraftSituation& now, SelfDraftRecord& record);
 
   // What another row of the target adds to a step, in steps of one row; 0 while that is not known.
   double RowCost(const SelfDraftSituation& now) const;
@@ -76,7 +89,10 @@ class SelfDraftPolicy {
   double Gain(const SelfDraftSituation& now, const SelfDraftRecord& record, int num_drafts) const;
 
  private:
-  static double Acceptance(const SelfDraftRecord& record);
+  static bool IsDeep(const SelfDraftSituation& now) {
+    return now.num_attended >= kLeastDepth * now.num_draft_attended;
+  }
+  double Acceptance(const SelfDraftRecord& record) const;
   double DraftNs(const SelfDraftSituation& now) const;
   double TargetNs(const SelfDraftSituation& now, int num_rows) const;
   // The best number of drafts and its gain.
@@ -85,13 +101,20 @@ class SelfDraftPolicy {
     double gain = 1;
   };
   Best Choose(const SelfDraftSituation& now, const SelfDraftRecord& record) const;
-  bool OnTrial() const { return num_trial_steps_ < kNumTrials * (kTrialDrafts + 1); }
+  // Of a cycle with num_drafts drafts, in steps of one row.
+  double CycleCost(const SelfDraftSituation& now, int num_drafts) const;
+  // The most drafts of which all may be wrong.
+  int MostAffordable(const SelfDraftSituation& now, const SelfDraftRecord& record) const;
 
   const std::optional<int> num_drafts_;
   StepCost cost_;
   DraftPolicy survival_;
   double mean_survival_ = 0.9;  // predicted for the drafts that were judged
-  int num_trial_steps_ = 0;
+  SelfDraftRecord all_;         // of all sequences
+  double reserve_ = kMaxReserve;
+  int num_cycles_ = 0;        // since a token was decoded without drafts
+  int num_plain_tokens_ = 0;  // since a cycle
+  int pause_ = 0;             // after how many plain tokens a draft is tried
 };
 
 }  // namespace lynx

@@ -15,7 +15,8 @@ constexpr double kLeastShare = 1e-3;  // of the first step: what any step takes
 }  // namespace
 
 StepCost::Terms StepCost::TermsOf(const StepWork& work, double share) {
-  return {share, work.rows / kRows, work.reads / kReads, work.pairs / kPairs};
+  return {share, work.rows / kRows, work.reads / kReads, work.pairs / kPairs,
+          work.later_pairs / kPairs};
 }
 
 void StepCost::Observe(const StepWork& work, int64_t ns) {

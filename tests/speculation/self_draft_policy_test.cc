@@ -67,7 +67,7 @@ TEST(SelfDraftPolicy, KnowsWhatAnotherRowCosts) {
   EXPECT_EQ(policy.RowCost(now), 0) << "nothing was timed";
   for (int i = 0; i < 400; ++i) {
     const StepWork work = Work(1 + i % 5, 500 * (1 + i % 16));
-    policy.ObserveStep(work, false, machine.Ns(work));
+    policy.ObserveStep(work, machine.Ns(work));
   }
   // 0.1 + 7.6 * 0.2 of 2.1 + 7.6 * 1.0.
   EXPECT_NEAR(policy.RowCost(now), 1.62 / 9.7, 0.02);
@@ -90,9 +90,9 @@ struct Decoder {
   SelfDraftSituation At(int depth) const {
     return {.num_attended = depth, .num_draft_attended = std::min(depth, 1000)};
   }
-  void Run(const StepWork& work, bool has_drafts) {
+  void Run(const StepWork& work) {
     total_ns += machine.Ns(work);
-    policy.ObserveStep(work, has_drafts, machine.Ns(work));
+    policy.ObserveStep(work, machine.Ns(work));
   }
   void Cycle(int depth) {
     const SelfDraftSituation now = At(depth);
@@ -100,18 +100,18 @@ struct Decoder {
     std::vector<float> margins;
     while (static_cast<int>(margins.size()) < most &&
            (margins.empty() || policy.Continue(now, record, margins))) {
-      Run(Work(1, now.num_draft_attended), true);
+      Run(Work(1, now.num_draft_attended));
       margins.push_back(1.2f);
     }
     const int n = static_cast<int>(margins.size());
-    Run(Work(n + 1, depth), n > 0);
+    Run(Work(n + 1, depth));
     int accepted = 0;
     while (accepted < n && std::bernoulli_distribution(acceptance)(random)) ++accepted;
     num_tokens += accepted + 1;
     num_drafted += n;
-    if (n == 0) return SelfDraftPolicy::ObservePlain(record);
+    if (n == 0) return policy.ObservePlain(now, record);
     margins.resize(std::min(n, accepted + 1));
-    policy.ObserveJudged(margins, accepted, record);
+    policy.ObserveJudged(now, n, margins, accepted, record);
   }
   // Time of plain decoding ÷ time taken, over so many cycles.
   double Gain(int depth, int num_cycles) {

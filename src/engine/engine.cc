@@ -46,7 +46,8 @@ namespace {
 constexpr int64_t kIdleNs = 1'000'000'000;
 constexpr int64_t kRetryNs = 20'000'000;
 constexpr int64_t kNsPerMs = 1'000'000;
-// KV memory that an idle engine has ready beyond what was ever used.
+// KV memory beyond what was ever used that is made ready after a rest of kIdleNs, so neither while
+// a cluster starts nor in short gaps between requests.
 constexpr int64_t kPreparedBytes = int64_t{256} << 20;
 
 absl::Status CheckOptions(const EngineOptions& o, const Engine::Peers& peers) {
@@ -168,11 +169,15 @@ bool EngineImpl::Step() {
 }
 
 void EngineImpl::Run() {
+  bool rested = false;
   while (true) {
-    if (Step()) continue;
+    if (Step()) {
+      rested = false;
+      continue;
+    }
     if (stopping_ == Stopping::kNow || (stopping_ == Stopping::kDrain && Idle())) break;
-    if (Idle() && PrepareMemory()) continue;
-    inbox_->Wait(waiting_.empty() ? kIdleNs : kRetryNs);
+    if (rested && Idle() && PrepareMemory()) continue;
+    rested = !inbox_->Wait(waiting_.empty() ? kIdleNs : kRetryNs);
   }
   inbox_->Close();
   RefuseRest();

@@ -2,6 +2,7 @@
 #include "engine/inbox.h"
 
 #include <chrono>
+#include <utility>
 
 namespace lynx {
 
@@ -26,10 +27,10 @@ void Inbox::Take(std::vector<Command>& commands) {
   commands.swap(commands_);
 }
 
-void Inbox::Wait(int64_t timeout_ns) {
+bool Inbox::Wait(int64_t timeout_ns) {
   std::unique_lock lock(mutex_);
   woken_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [this] { return awake_; });
-  awake_ = false;
+  return std::exchange(awake_, false);
 }
 
 void Inbox::Close() {

@@ -41,8 +41,8 @@ class Inbox {
   void Wake();
   // Moves what has come into `commands` (cleared first).
   void Take(std::vector<Command>& commands);
-  // Sleeps until a command comes, Wake is called or the time is over.
-  void Wait(int64_t timeout_ns);
+  // Sleeps until a command comes or Wake is called (true), or the time is over (false).
+  bool Wait(int64_t timeout_ns);
   // Nothing comes after this.
   void Close();
 

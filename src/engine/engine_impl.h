@@ -178,6 +178,7 @@ class EngineImpl final : public Engine {
   absl::Status CheckReport(const Sequence& s, const RemotePrefillEvent& report) const;
   void AcceptFromSource(Sequence& s, std::vector<TokenOutput>& tokens);
   // prefill role
+  bool OwnLastBlock(Sequence& s);
   bool KeepForVerification(Sequence& s, TokenId first_token);
   bool TransferEndsFirst(const Sequence& s) const;
   bool GrowBlocks(Sequence& s, int num_tokens);

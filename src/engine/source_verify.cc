@@ -4,9 +4,9 @@
 // bit for bit, so its word is final.
 //
 // Prefill side, after token 1, until the transfer is over or the text has ended:
-//   1. the job takes a last block of its own (the transfer may still be reading the old one) and
-//      runs its rows again; the last one gives token 2. At most max_num_seqs jobs do so, and their
-//      rows are at most half of a step's; others tell with token 1 that they will not
+//   1. the job takes a copy of the last block, which the transfer may still be reading, and runs
+//      token 1, which gives token 2. At most max_num_seqs jobs do so, and their rows are at most
+//      half of a step's; others tell with token 1 that they will not
 //   2. kHold: it goes on, a row per step. kAuto: it does while no prompt waits; while one does,
 //      for a few jobs, until drafts come; and where the transfer is as good as over when token 1
 //      is out the job ends there. kSource: it waits
@@ -222,16 +222,9 @@ bool EngineImpl::KeepForVerification(Sequence& s, TokenId first_token) {
   s.tokens.push_back(first_token);
   s.counts.AddOutput(first_token);
   if (EndedBy(s) != FinishReason::kNone) return false;
-  // The block that the answer goes on in, if the prompt does not end with one, is still being sent.
-  const size_t num_full = (s.num_tokens() - 1) / kBlockSize;
-  while (s.block_table.size() > num_full) {
-    pool_.ReleaseRequest(s.block_table.back());
-    s.block_table.pop_back();
-  }
-  s.num_computed_tokens = static_cast<int>(num_full) * kBlockSize;
   const auto num_answering = std::count_if(seated_.begin(), seated_.end(),
                                            [](const Owned& other) { return other->answering(); });
-  if (num_answering >= options_.max_num_seqs || !GrowBlocks(s, s.num_tokens())) {
+  if (num_answering >= options_.max_num_seqs || !OwnLastBlock(s)) {
     ++counters_.source_refusals;
     return false;
   }
@@ -239,11 +232,22 @@ bool EngineImpl::KeepForVerification(Sequence& s, TokenId first_token) {
   return true;
 }
 
-// Before token 2 could be computed, which takes the rows of the prompt's last block, too.
+// The block that the answer goes on in: if the prompt ends inside of one, a copy of that, which is
+// still being sent. False when there is no room.
+bool EngineImpl::OwnLastBlock(Sequence& s) {
+  if (s.num_computed_tokens % kBlockSize == 0) return GrowBlocks(s, s.num_tokens());
+  const BlockId sent = s.block_table.back();  // pinned
+  pool_.ReleaseRequest(sent);
+  s.block_table.pop_back();
+  if (!GrowBlocks(s, s.num_tokens())) return false;
+  kv_cache_->CopyBlock(sent, s.block_table.back());
+  return true;
+}
+
+// Before token 2 could be computed.
 bool EngineImpl::TransferEndsFirst(const Sequence& s) const {
-  const int num_known = s.num_tokens() / kBlockSize * kBlockSize;
   const std::optional<int64_t> left_ns = sender_->LeftNs(s.job.attempt);
-  return left_ns && *left_ns < scheduler_.StepNs(num_known, s.num_tokens() + 1 - num_known);
+  return left_ns && *left_ns < scheduler_.StepNs(s.num_tokens(), 1);
 }
 
 // Makes room for the rows of so many tokens. False, with nothing taken, when there is none.

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace lynx {
 
@@ -55,6 +56,22 @@ bool KvCache::PrepareMore(int num_blocks) {
   }
   prepared_bytes_ += kPart;
   return true;
+}
+
+void KvCache::CopyBlock(BlockId from, BlockId to) {
+  const size_t bytes = view_.layout.block_bytes() / memory_.size();
+  for (const Buffer& memory : memory_) {
+    Backend& backend = *memory.get_deleter().backend;
+    std::byte* const target = memory.get() + size_t(to) * bytes;
+    const std::byte* const source = memory.get() + size_t(from) * bytes;
+    if (backend.is_host()) {
+      std::memcpy(target, source, bytes);
+      continue;
+    }
+    staging_.resize(bytes);
+    backend.Download(staging_.data(), source, bytes);
+    backend.Upload(target, staging_.data(), bytes);
+  }
 }
 
 }  // namespace lynx

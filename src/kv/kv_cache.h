@@ -33,6 +33,8 @@ class KvCache {
   // a step would wait for it, in a virtual machine that has never used it for milliseconds a MiB.
   // False when they all have it. One thread.
   bool PrepareMore(int num_blocks);
+  // All that `from` holds, after what was queued. Others may read `from`.
+  void CopyBlock(BlockId from, BlockId to);
   size_t bytes() const { return view_.num_blocks * view_.layout.block_bytes(); }
 
  private:
@@ -41,7 +43,8 @@ class KvCache {
   const std::vector<Buffer> memory_;  // [rank]
   std::vector<std::byte*> shards_;    // [rank], where there are several
   KvPoolView view_;
-  size_t prepared_bytes_ = 0;  // of each part
+  size_t prepared_bytes_ = 0;       // of each part
+  std::vector<std::byte> staging_;  // a block's part on its way between places of a device
 };
 
 }  // namespace lynx

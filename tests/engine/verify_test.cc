@@ -187,13 +187,14 @@ TEST(Verify, AnAttemptThatCannotIsCountedOnce) {
   pair.ExpectNoLeak();
 }
 
-// They are out with token 1.
-TEST(Verify, WhatFollowsTokenOneNeedsNoLogitsOfThePrompt) {
+// Their KV and log-probabilities are there with token 1.
+TEST(Verify, WhatFollowsTokenOneNeedsNoRowsOfThePrompt) {
   Pair pair(Options(VerifyMode::kHold));
   pair.link.allow = [](Stage s) { return s == Stage::kAnchor; };
-  size_t num_logit_rows = 0;
+  size_t num_rows = 0, num_logit_rows = 0;
   pair.prefill_model.on_forward = [&](const ForwardBatch& batch) {
     if (pair.clients["a"].tokens.empty()) return;
+    num_rows = std::max(num_rows, batch.tokens.size());
     num_logit_rows = std::max(num_logit_rows, batch.logit_rows.size());
   };
   Request r = MakeRequest("a", RandomPrompt(120, 4), 20);
@@ -201,6 +202,7 @@ TEST(Verify, WhatFollowsTokenOneNeedsNoLogitsOfThePrompt) {
   const Received got = pair.Run(r);
   EXPECT_EQ(got.tokens, Alone(r));
   EXPECT_EQ(got.prompt_logprobs.size(), 120u);
+  EXPECT_EQ(num_rows, 1u);
   EXPECT_EQ(num_logit_rows, 1u);
   pair.ExpectNoLeak();
 }

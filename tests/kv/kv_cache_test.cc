@@ -57,6 +57,38 @@ TEST(KvCache, PreparesTheFirstBlocksPartByPart) {
   EXPECT_EQ(cache->view().base[cache->bytes() - 1], std::byte{0});
 }
 
+TEST(KvCache, CopiesABlockOfEveryPart) {
+  const KvLayout layout{.num_layers = 2, .num_kv_heads = 4, .head_dim = 16};
+  auto first = cpu::CpuBackend::Create({}), second = cpu::CpuBackend::Create({});
+  Backend* const backends[] = {first.get(), second.get()};
+  for (const int num_parts : {1, 2}) {
+    const auto cache = *KvCache::Create(std::span(backends, num_parts), layout, 5);
+    const KvPoolView view = cache->view();
+    const auto for_each_tile = [&](BlockId block, const auto& visit) {
+      for (int layer = 0; layer < layout.num_layers; ++layer) {
+        for (const KvKind kind : {KvKind::kKey, KvKind::kValue}) {
+          for (int head = 0; head < layout.num_kv_heads; ++head) {
+            visit(view.tile(block, layer, kind, head),
+                  1 + layer * 8 + static_cast<int>(kind) * 4 + head);
+          }
+        }
+      }
+    };
+    for_each_tile(3, [&](std::byte* tile, int value) {
+      std::fill_n(tile, layout.tile_bytes(), static_cast<std::byte>(value));
+    });
+    cache->CopyBlock(3, 1);
+    for (const BlockId block : {0, 1, 2, 3, 4}) {
+      const bool full = block == 1 || block == 3;
+      for_each_tile(block, [&](const std::byte* tile, int value) {
+        const auto want = static_cast<std::byte>(full ? value : 0);
+        EXPECT_TRUE(
+            std::all_of(tile, tile + layout.tile_bytes(), [&](std::byte b) { return b == want; }));
+      });
+    }
+  }
+}
+
 TEST(KvCache, RefusesNonsense) {
   const KvLayout layout{.num_layers = 2, .num_kv_heads = 3, .head_dim = 16};
   auto backend = cpu::CpuBackend::Create({});

@@ -50,11 +50,12 @@ absl::StatusOr<Architecture> ReadArchitecture(const JsonObject& json) {
 
 absl::Status ReadHeads(const JsonObject& json, ModelConfig& config) {
   LYNX_ASSIGN_OR_RETURN(config.num_heads, json.Int("num_attention_heads", 1, kMaxNumHeads));
-  if (config.architecture == Architecture::kLlama && !json.Has("num_key_value_heads")) {
-    config.num_kv_heads = config.num_heads;
+  constexpr char kKvHeads[] = "num_key_value_heads";
+  const bool null_by_default = config.architecture == Architecture::kLlama;
+  if (!json.Has(kKvHeads) && (null_by_default || json.json().contains(kKvHeads))) {
+    config.num_kv_heads = config.num_heads;  // what null means to every architecture
   } else {
-    LYNX_ASSIGN_OR_RETURN(config.num_kv_heads,
-                          json.Int("num_key_value_heads", 1, config.num_heads));
+    LYNX_ASSIGN_OR_RETURN(config.num_kv_heads, json.Int(kKvHeads, 1, config.num_heads));
   }
   if (config.num_heads % config.num_kv_heads != 0) {
     return json.Error("num_attention_heads",

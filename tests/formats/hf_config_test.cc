@@ -108,6 +108,11 @@ TEST_F(HfConfigTest, HeadsAndBiases) {
   config.erase("num_key_value_heads");
   EXPECT_EQ(Good(config).num_kv_heads, 4);
   EXPECT_EQ(Good(config).head_dim, 16);
+  config = Config("MistralForCausalLM");
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(Good(config).num_kv_heads, 4);
+  config.erase("num_key_value_heads");  // 8 by default, which is not everybody's
+  EXPECT_THAT(Bad(config), HasSubstr("num_key_value_heads: missing"));
   EXPECT_EQ(Good(Config("Qwen3ForCausalLM")).head_dim, 128);
   EXPECT_EQ(Good(Llama({{"head_dim", 24}})).head_dim, 24);
   EXPECT_THAT(Bad(Llama({{"head_dim", 15}})), HasSubstr("head_dim: 15"));

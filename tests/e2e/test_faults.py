@@ -4,6 +4,7 @@
 import contextlib
 import datetime
 import json
+import math
 import os
 import random
 import re
@@ -203,6 +204,27 @@ def test_a_request_goes_where_it_has_not_failed():
             responses = list(pool.map(ask, range(12)))
         assert [r.status_code for r in responses] == [200] * 12, [r.text for r in responses]
         assert len({r.json()["choices"][0]["text"] for r in responses}) == 1
+
+
+def test_a_daemon_whose_hand_offs_fail_is_passed_over():
+    """It is tried again after 2 s, 4 s and so on, by one request each time."""
+    with deaf_prefill_daemon(num_sound=1) as http:
+        prompt = own_prompts(http)[14]
+        num_attempts, begin = [], time.time()
+        for i in range(12):
+            response = http.post("/v1/completions", json={
+                "prompt": prompt, "max_tokens": 2, "cache_salt": str(i),
+                "lynx": {"timeline": True}})
+            assert response.status_code == 200, response.text
+            num_attempts.append(response.json()["usage"]["lynx"]["handoffs"])
+        probes = math.log2(1 + (time.time() - begin) / 2)
+        print(f"\nattempts {num_attempts} in {time.time() - begin:.1f} s")
+        num_failed = sum(num_attempts) - len(num_attempts)
+        assert 1 <= num_failed <= 1 + probes
+        time.sleep(1)  # the gateway's figures are up to a second old
+        metrics = http.get("/metrics").text
+        ejections = re.findall(r'lynx:prefill_ejections_total\{.*role="decode".*\} (\S+)', metrics)
+        assert [float(e) for e in ejections] == [num_failed], metrics
 
 
 def test_decode_daemon_killed_mid_stream(cluster):

@@ -33,7 +33,8 @@ int SelfDraftPolicy::Start(const SelfDraftSituation& now, const SelfDraftRecord&
   if (num_drafts_) return *num_drafts_;
   if (now.with_prompts || !IsDeep(now) || num_cycles_ >= kMaxCycles) return 0;
   const int most = MostAffordable(now, record);
-  if (Choose(now, record).gain >= kLeastGain) return most;
+  const bool is_timed = all_.judged > 0;
+  if (is_timed && Choose(now, record).gain >= kLeastGain) return most;
   return num_plain_tokens_ >= pause_ ? std::min(1, most) : 0;
 }
 
@@ -65,11 +66,11 @@ void SelfDraftPolicy::ObserveJudged(const SelfDraftSituation& now, int num_draft
     }
   }
   const bool pays = Choose(now, record).gain >= kLeastGain;
-  pause_ = pays ? 0 : std::clamp(2 * pause_, kFirstPause, kMaxPause);
+  pause_ = pays ? 0 : std::clamp(2 * pause_, kPause, kMaxPause);
   num_plain_tokens_ = 0;
-  ++num_cycles_;
   const double num_tokens = num_accepted + 1;
   const double saved = num_tokens - CycleCost(now, num_drafts);
+  num_cycles_ = saved < 0 ? kMaxCycles : num_cycles_ + 1;
   record.saved += saved;
   reserve_ += kRefill * num_tokens + std::max(0.0, saved) + std::min(0.0, record.saved);
   reserve_ = std::min(reserve_, kMaxReserve);
@@ -89,16 +90,23 @@ double SelfDraftPolicy::Acceptance(const SelfDraftRecord& record) const {
   return Mean(record, Mean(all_, kPriorAcceptance));
 }
 
-double SelfDraftPolicy::DraftNs(const SelfDraftSituation& now) const {
+double SelfDraftPolicy::StepNs(const SelfDraftSituation& now, int num_rows,
+                               int num_attended) const {
   StepWork work;
-  work.Add(1, now.num_draft_attended);
+  work.Add(num_rows, num_attended);
   return cost_.Ns(work, 1.0 / now.num_sequences);
 }
 
+// The terms are not known well enough to say how much less a draft takes than a row of the target
+// where they say that it takes more, nor that several rows take less than one or more than as many
+// steps.
+double SelfDraftPolicy::DraftNs(const SelfDraftSituation& now) const {
+  return std::min(StepNs(now, 1, now.num_draft_attended), TargetNs(now, 1));
+}
+
 double SelfDraftPolicy::TargetNs(const SelfDraftSituation& now, int num_rows) const {
-  StepWork work;
-  work.Add(num_rows, now.num_attended);
-  return cost_.Ns(work, 1.0 / now.num_sequences);
+  const double one_ns = StepNs(now, 1, now.num_attended);
+  return std::clamp(StepNs(now, num_rows, now.num_attended), one_ns, num_rows * one_ns);
 }
 
 double SelfDraftPolicy::RowCost(const SelfDraftSituation& now) const {
@@ -113,8 +121,9 @@ double SelfDraftPolicy::CycleCost(const SelfDraftSituation& now, int num_drafts)
 
 int SelfDraftPolicy::MostAffordable(const SelfDraftSituation& now,
                                     const SelfDraftRecord& record) const {
+  const int longest = record.saved > 0 ? kMaxDrafts : 1;
   int most = 0;
-  while (most < kMaxDrafts && CycleCost(now, most + 1) - 1 <= record.saved + reserve_) ++most;
+  while (most < longest && CycleCost(now, most + 1) - 1 <= record.saved + reserve_) ++most;
   return most;
 }
 

@@ -23,10 +23,10 @@
 //     the next cycle were wrong: no cycle is begun that would lose more than the sequence has
 //     saved before and a reserve of the engine, which is kMaxReserve at most. It is filled by what
 //     drafts save anywhere and by kRefill for each token
-//   - after kMaxCycles cycles a token is decoded without drafts, so that what they are compared
-//     with is known
-//   - where they do not seem to pay, one draft is tried nevertheless after kFirstPause tokens, then
-//     after twice as many, and so on
+//   - after a cycle that has lost, and after kMaxCycles others, a token is decoded without drafts:
+//     what they are compared with is timed next to them
+//   - one draft is tried after kFirstPause tokens without, and where drafts do not seem to pay,
+//     again after kPause tokens, then after twice as many, and so on
 //
 // So drafts lose at most kMaxReserve steps and kRefill of an answer, as far as t is right.
 #pragma once
@@ -61,9 +61,9 @@ class SelfDraftPolicy {
   static constexpr double kLeastGain = 1.04;
   static constexpr int kLeastDepth = 2;  // N / c, below which nothing is drafted
   static constexpr double kMaxReserve = 1.9;
-  static constexpr double kRefill = 0.005;
+  static constexpr double kRefill = 0.003;
   static constexpr int kMaxCycles = 16;
-  static constexpr int kFirstPause = 64, kMaxPause = 4096;
+  static constexpr int kFirstPause = 4, kPause = 16, kMaxPause = 4096;
 
   // num_drafts: always so many (0: never), or as this policy decides.
   explicit SelfDraftPolicy(std::optional<int> num_drafts);
@@ -93,6 +93,7 @@ class SelfDraftPolicy {
     return now.num_attended >= kLeastDepth * now.num_draft_attended;
   }
   double Acceptance(const SelfDraftRecord& record) const;
+  double StepNs(const SelfDraftSituation& now, int num_rows, int num_attended) const;
   double DraftNs(const SelfDraftSituation& now) const;
   double TargetNs(const SelfDraftSituation& now, int num_rows) const;
   // The best number of drafts and its gain.
@@ -103,7 +104,7 @@ class SelfDraftPolicy {
   Best Choose(const SelfDraftSituation& now, const SelfDraftRecord& record) const;
   // Of a cycle with num_drafts drafts, in steps of one row.
   double CycleCost(const SelfDraftSituation& now, int num_drafts) const;
-  // The most drafts of which all may be wrong.
+  // The most drafts of which all may be wrong. One, while the sequence has saved nothing.
   int MostAffordable(const SelfDraftSituation& now, const SelfDraftRecord& record) const;
 
   const std::optional<int> num_drafts_;
@@ -112,9 +113,9 @@ class SelfDraftPolicy {
   double mean_survival_ = 0.9;  // predicted for the drafts that were judged
   SelfDraftRecord all_;         // of all sequences
   double reserve_ = kMaxReserve;
-  int num_cycles_ = 0;        // since a token was decoded without drafts
+  int num_cycles_ = 0;        // since a token was decoded without drafts; kMaxCycles: one is due
   int num_plain_tokens_ = 0;  // since a cycle
-  int pause_ = 0;             // after how many plain tokens a draft is tried
+  int pause_ = kFirstPause;   // after how many of them a draft is tried
 };
 
 }  // namespace lynx

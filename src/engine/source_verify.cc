@@ -16,9 +16,9 @@
 // one has become twice as long, publishes what comes, and goes on drafting after it. Drafts that
 // are hardly worth a row are not sent. While the prefill side goes on by itself (kAuto) nothing is
 // drafted unless its steps are longer than those here, and drafts are only sent where they are well
-// ahead of it. Where its answers come slowly the target is pulled
-// with the anchors, as for a sequence that is stalled. When the target has landed, the KV of what
-// was published meanwhile is computed again in the pass that judges the drafts left over.
+// ahead of it. Where its answers come slowly the target is pulled with the anchors, as for a
+// sequence that is stalled. When the target has landed, the KV of what was published meanwhile is
+// computed again in the pass that judges the drafts left over.
 #include <algorithm>
 #include <utility>
 

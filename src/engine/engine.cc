@@ -156,13 +156,13 @@ bool EngineImpl::Step() {
   progress |= PollSender();
   progress |= Schedule();
   AdmitWaiting();
+  progress |= Publish();  // what the batch, which may be long, does not change
   if (!batch_.empty()) {
     RunBatch();
     progress = true;
   }
   progress |= PackAhead();
-  progress |= !published_.empty();
-  Publish();
+  progress |= Publish();
   RemoveFinished();
   UpdateStats(progress);
   return progress;

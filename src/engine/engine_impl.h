@@ -216,7 +216,7 @@ class EngineImpl final : public Engine {
 
   // finish.cc
   EngineOutput& Output(Sequence& s);
-  void Publish();
+  bool Publish();
   void FinishRequest(Sequence& s, FinishReason reason);
   void FailRequest(Sequence& s, const absl::Status& status);
   void Release(Sequence& s);

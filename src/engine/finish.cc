@@ -6,7 +6,7 @@
 
 namespace lynx {
 
-// This step's output of a sequence, to be published at the end of the step.
+// This step's output of a sequence, to be published before or after its batch.
 EngineOutput& EngineImpl::Output(Sequence& s) {
   if (!s.output_pending) {
     s.output_pending = true;
@@ -15,7 +15,9 @@ EngineOutput& EngineImpl::Output(Sequence& s) {
   return s.output;
 }
 
-void EngineImpl::Publish() {
+// False: there was nothing.
+bool EngineImpl::Publish() {
+  const bool any = !published_.empty();
   for (Sequence* s : published_) {
     s->output_pending = false;
     if (s->prefill_only()) {
@@ -27,6 +29,7 @@ void EngineImpl::Publish() {
     s->sink(std::exchange(s->output, EngineOutput()));
   }
   published_.clear();
+  return any;
 }
 
 void EngineImpl::FinishRequest(Sequence& s, FinishReason reason) {

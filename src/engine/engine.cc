@@ -362,8 +362,9 @@ EngineStats EngineImpl::stats() const {
     stats = stats_;
   }
   if (remote_ != nullptr) {
-    stats.prefills_ejected = remote_->stats().num_ejected;
-    stats.prefill_ejections = remote_->stats().num_ejections;
+    const RemotePrefillStats r = remote_->stats();
+    stats.prefills_ejected = r.num_ejected;
+    stats.prefill_ejections = r.num_ejections;
   }
   if (receiver_ != nullptr) {
     const ReceiverStats r = receiver_->stats();
